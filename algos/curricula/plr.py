@@ -50,14 +50,17 @@ class Config:
 
     buffer_size: int = 4000  # levels kept
     robust: bool = True  # do not learn from new levels
-    prioritization: str = "rank"  # or "proportional" to scores that are not negative
+    prioritization: str = "rank"  # or "proportional" to scores that are not negative; or "topk", the top_k best
+    top_k: int = 4  # levels among which "topk" draws, in proportion to exp(score); 4 in JaxUED; not read otherwise
     parallel: bool = False  # half of every batch is replayed; False: whole batches, at random
 
     def __post_init__(self) -> None:
         if self.buffer_size < 1:
             raise ValueError(f"buffer_size={self.buffer_size}: it must be at least 1.")
-        if self.prioritization not in ("rank", "proportional"):
-            raise ValueError(f"prioritization={self.prioritization!r}: it is 'rank' or 'proportional'.")
+        if self.prioritization not in ("rank", "proportional", "topk"):
+            raise ValueError(f"prioritization={self.prioritization!r}: it is 'rank', 'proportional' or 'topk'.")
+        if not 1 <= self.top_k <= self.buffer_size and self.prioritization == "topk":
+            raise ValueError(f"top_k={self.top_k}: it is at least 1 and at most buffer_size={self.buffer_size}.")
 
 
 @pytree
@@ -102,7 +105,7 @@ def choose(
     of_replay = jnp.arange(n) >= n - num_replay
     drawn = wanted & of_replay & replay
     slots, buffer = level_buffer.draw(
-        slot_key, buffer, drawn, hyper.temperature, hyper.staleness, config.prioritization
+        slot_key, buffer, drawn, hyper.temperature, hyper.staleness, config.prioritization, config.top_k
     )
     slots = jnp.where(of_replay & replay, slots, -1)
     batch = batch._replace(
@@ -124,7 +127,7 @@ def updated(
     slot = jnp.where(level_buffer.holds(buffer, batch.slot, batch.params), batch.slot, -1)
     buffer = level_buffer.update(buffer, slot, outcomes.score, outcomes.max_return)
     score = jnp.where(slot < 0, outcomes.score, -jnp.inf)
-    usefulness = level_buffer.weights(buffer, hyper.temperature, hyper.staleness, config.prioritization)
+    usefulness = level_buffer.weights(buffer, hyper.temperature, hyper.staleness, config.prioritization, config.top_k)
     return level_buffer.insert(buffer, batch.params, score, outcomes.max_return, usefulness, extras)
 
 

@@ -78,26 +78,32 @@ def weights(
     temperature: Float[Array, ""] | float,
     staleness: Float[Array, ""] | float,
     prioritization: str = "rank",
+    top_k: int = 1,
 ) -> Float[Array, " C"]:
     """The probability with which each slot is drawn: (1 - staleness) h^(1/temperature) + staleness age.
 
     This is P_replay of Jiang et al. (2021a). Both terms are normalised to sum 1 over the filled slots. With
-    `prioritization` "rank", h = 1 / rank; with "proportional", h = max(score, 0), as a score may be negative. A term
-    that is zero in all filled slots is replaced by equal shares. Empty slots get 0.
+    `prioritization` "rank", h = 1 / rank; with "proportional", h = max(score, 0), as a score may be negative. With
+    "topk" the first term is exp(score) for the `top_k` highest scores and 0 for the others, and the temperature is not
+    read, as in JaxUED. A term that is zero in all filled slots is replaced by equal shares. Empty slots get 0.
     """
-    by_score = _normalized(_worth(buffer, temperature, prioritization), buffer)
+    by_score = _normalized(_worth(buffer, temperature, prioritization, top_k), buffer)
     return (1 - staleness) * by_score + staleness * _normalized(_age(buffer, buffer.clock), buffer)
 
 
-def _worth(buffer: LevelBuffer, temperature: Array | float, prioritization: str) -> Float[Array, " C"]:
-    """h^(1/temperature) of `weights`, not yet normalised."""
+def _worth(buffer: LevelBuffer, temperature: Array | float, prioritization: str, top_k: int) -> Float[Array, " C"]:
+    """The first term of `weights`, by score, not yet normalised."""
+    if prioritization == "topk":
+        best = (buffer.rank <= top_k) & jnp.isfinite(buffer.score)
+        score = jnp.where(best, buffer.score, -jnp.inf)
+        return jnp.where(best, jnp.exp(score - jnp.where(best.any(), score.max(), 0)), 0)
     if prioritization == "rank":
         h = 1 / buffer.rank.astype(buffer.score.dtype)
     elif prioritization == "proportional":
         h = jnp.where(jnp.isfinite(buffer.score), jnp.maximum(buffer.score, 0), 0)
         h = h / jnp.maximum(h.max(), 1e-30)  # the power of a large score would overflow
     else:
-        raise ValueError(f"prioritization={prioritization!r}: it is 'rank' or 'proportional'.")
+        raise ValueError(f"prioritization={prioritization!r}: it is 'rank', 'proportional' or 'topk'.")
     return jnp.where(h > 0, jnp.exp(jnp.log(jnp.where(h > 0, h, 1)) / temperature), 0)
 
 
@@ -120,6 +126,7 @@ def draw(
     temperature: Float[Array, ""] | float,
     staleness: Float[Array, ""] | float,
     prioritization: str = "rank",
+    top_k: int = 1,
 ) -> tuple[Int[Array, " n"], LevelBuffer]:
     """`(slots, buffer)`: n slots drawn one after another with replacement, each with the probabilities `weights`.
 
@@ -132,7 +139,7 @@ def draw(
     # P_replay is a mixture of two distributions: each row draws from the one by age or from the one by score.
     aged = jax.random.bernoulli(which_key, staleness, (n,))
     place = jax.random.uniform(place_key, (n,), buffer.score.dtype)
-    by_score = _quantiles(_normalized(_worth(buffer, temperature, prioritization), buffer), place)
+    by_score = _quantiles(_normalized(_worth(buffer, temperature, prioritization, top_k), buffer), place)
     # A cumulative sum for each draw would cost n C. One is enough: after k draws the ages up to slot i sum to
     # ages[i] + k ones[i], less the ages that the levels drawn so far have lost.
     filled = jnp.isfinite(buffer.score)

@@ -70,8 +70,26 @@ def test_proportional_weights_know_no_negative_score():
     np.testing.assert_allclose(WEIGHTS(large, 0.5, 0.0, "proportional"), weights, rtol=1e-5)
     none = BUFFER.replace(score=jnp.minimum(BUFFER.score, 0))
     np.testing.assert_allclose(WEIGHTS(none, 0.5, 0.0, "proportional"), [0.25] * 4 + [0])
-    with pytest.raises(ValueError, match="prioritization='best'.*'rank' or 'proportional'"):
+    with pytest.raises(ValueError, match="prioritization='best'.*'rank', 'proportional' or 'topk'"):
         WEIGHTS(BUFFER, 0.5, 0.0, "best")
+
+
+def test_the_best_few_are_drawn_in_proportion_to_the_exponential_of_their_scores():
+    """`LevelSampler.score_weights` of JaxUED: a softmax over the k highest scores."""
+    for k, expected in ((1, [0, 1, 0, 0, 0]), (2, [0, np.exp(2.0), 0, np.exp(1.0), 0])):
+        weights = level_buffer.weights(BUFFER, 0.5, 0.0, "topk", k)
+        np.testing.assert_allclose(weights, np.array(expected) / np.sum(expected), rtol=1e-5)
+    every = level_buffer.weights(BUFFER, 0.5, 0.0, "topk", 5)  # one slot is empty
+    np.testing.assert_allclose(every, np.append(jax.nn.softmax(BUFFER.score[:4]), 0), rtol=1e-5)
+    empty = level_buffer.init({"mass": jnp.zeros(())}, 3)
+    assert not level_buffer.weights(empty, 0.5, 0.0, "topk", 2).any()
+    slots, _ = level_buffer.draw(jax.random.key(0), BUFFER, jnp.ones(64, bool), 0.5, 0.0, "topk", 2)
+    assert set(np.asarray(slots).tolist()) == {1, 3}
+
+
+def test_the_best_few_are_at_most_the_buffer():
+    with pytest.raises(ValueError, match="top_k=9: it is at least 1 and at most buffer_size=8"):
+        plr.Config(8, prioritization="topk", top_k=9)
 
 
 def test_staleness_is_monotone_and_an_empty_buffer_weighs_nothing():
@@ -798,4 +816,18 @@ def test_fit_says_that_no_level_has_a_score(nothing, recwarn):
         assert not said and result.metrics["learned"].any()
     else:
         assert len(said) == 1 and "score was NaN or infinite for all of them" in said[0]
+        assert not result.metrics["learned"].any()
+
+
+@pytest.mark.slow(but_first=1)
+@pytest.mark.parametrize("levels", ["one", "many"])
+def test_fit_says_that_the_buffer_of_a_task_with_one_level_never_fills(levels, recwarn):
+    level_fn = cartpole_level if levels == "many" else lambda key, params: params
+    algo = curriculum.attach(cartpole_student(), plr.make(level_fn, plr.Config(buffer_size=4)))
+    result = jaxrl.fit(algo, jax.random.key(0), 24 * algo.steps_per_update, progress=False)
+    said = [str(w.message) for w in recwarn if "learned from nothing" in str(w.message)]
+    if levels == "many":
+        assert not said and result.metrics["learned"].any()
+    else:
+        assert len(said) == 1 and "draws one level" in said[0] and "and 0.25 is" in said[0]
         assert not result.metrics["learned"].any()

@@ -437,6 +437,17 @@ again, stored = [on.worst, on.best], list(r["tasks"]["PointMass-v0"].values())
 """,
         tolerance=0.05,
     ),
+    "useful_levels": Cell(
+        """
+family = run.FAMILIES["car"]()
+train, hyper = run.trainer_of(family, run.METHODS["dr"].curriculum)
+hyper, params = run.settings("solvable", family, hyper, ())
+judge, seeds = run.judge_of(family), r["car/solvable"]["seeds"]
+policies = [train(jax.random.key(seed), hyper, params, family.steps)[0] for seed in range(4)]
+again = [judge(policy, jax.random.key(5000 + seed))[0] for seed, policy in enumerate(policies)]
+stored = [row["solved"][0] for row in seeds.values()]
+"""
+    ),
     "wrong_simulator": Cell(
         """
 name, arm = "motor's inductance", "SAC, simulator"

@@ -365,13 +365,16 @@ class _Session:
 
 
 class _Scores:
-    """Whether a curriculum's score says anything of the levels: warns once where it is a number of none of them."""
+    """Whether a curriculum's score says anything of the levels: warns once where it is a number of none of them, and
+    once where levels have scores and the student has learned from none, as the curriculum's buffer does not fill."""
 
     ENOUGH = 10  # updates in which levels were finished, and none had a score
+    LONG = 1000  # updates in which the student learned from nothing
 
     def __init__(self) -> None:
         self.without: Any = 0  # of each seed, such updates since the start; -1 once a level had a score
         self.told = False
+        self.idle: Any = 0  # of each seed, updates since the start in which the student learned from nothing; or -1
 
     def look(self, rows: dict[str, np.ndarray], last: bool) -> None:
         """Count the updates of `rows`; of the `last` ones, few are enough to warn."""
@@ -386,6 +389,18 @@ class _Scores:
                 f"In {int(np.max(self.without))} updates levels were finished and the curriculum's score was NaN or "
                 "infinite for all of them: a level without a finite score never enters the curriculum's buffer and is "
                 "never replayed, so that robust PLR learns from none. Look at the function given as score=.",
+                stacklevel=4,
+            )
+        learned = rows["learned"].any(0)
+        self.idle = np.where(learned | (self.idle < 0), -1, self.idle + len(rows["learned"]))
+        if not self.told and "buffer_filled" in rows and np.any(self.idle >= (self.ENOUGH if last else self.LONG)):
+            self.told = True
+            filled = float(np.min(rows["buffer_filled"][-1]))
+            warnings.warn(
+                f"In {int(np.max(self.idle))} updates the student learned from nothing: the curriculum replays no "
+                f"level before a share min_fill of its buffer is filled, and {filled:.2g} is. A level function that "
+                "draws one level, or few, never fills a larger buffer: lower buffer_size or min_fill, or train without "
+                "a curriculum.",
                 stacklevel=4,
             )
 

@@ -239,7 +239,7 @@ def tasks() -> dict[str, Task]:
     pulls = BernoulliBandit(arms=5)
     return {
         "corridor, 2 ends": room(1, 5, (0, 4), 20, (2, 6), 300_000),
-        "room, 4 corners": room(5, 5, (0, 4, 20, 24), 20, (4, 8, 12, 16), 400_000),
+        "room, 4 corners": room(5, 5, (0, 4, 20, 24), 20, (4, 8, 12, 16), 1_000_000),
         "room, 24 cells": room(5, 5, tuple(i for i in range(25) if i != 12), 32, range(1, 25), 1_500_000),
         "Darkroom-v0": Task(
             dark,

@@ -412,15 +412,13 @@ def check_hyper(hyper: Any, path: str = "hyper") -> None:
 
     These are a discount, expectile, share or probability outside [0, 1], a negative rate, number of steps or size, an
     infinity but of a bound or where the default is one, whatever is no number, and an integer beyond int32; in a Hyper
-    inside of it, too.
+    inside of it, too, but for weights that say of themselves that they are `unconstrained`, whatever they are called.
     """
     for field in dataclasses.fields(hyper):
         name, value = field.name, getattr(hyper, field.name)
         if isinstance(value, int):
             require_int32(f"{path}.{name}", value)
-        if name == "rule":
-            continue  # the weights of an update rule, unbounded whatever they are called: a logit as gamma
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and not getattr(value, "unconstrained", False):
             check_hyper(value, f"{path}.{name}")
         elif is_concrete(value) and isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
             _check_number(f"{path}.{name}", name, np.ravel(np.asarray(value)), field.default)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ from jaxrl.spaces import Discrete
 class Numbers:
     """The weights of a hand-written rule, unbounded."""
 
+    unconstrained: ClassVar[bool] = True  # no settings: gamma is a logit
     gamma: jax.Array  # logit
     gae_lambda: jax.Array  # logit
     ent_coef: jax.Array  # logarithm

@@ -9,11 +9,14 @@ in a life, so `Hyper.lifetime` says how many updates there will be; the command 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.algos.rule_learners.gradients import load
 from jaxrl.environment import Environment, pytree
-from jaxrl.meta.agent import AgentConfig, AgentHyper
+from jaxrl.meta.agent import AgentConfig, AgentHyper, AgentState
 from jaxrl.vectorize import VectorEnv
 
 
@@ -50,5 +53,9 @@ def make(env: Environment | VectorEnv, config: Config) -> Algorithm:
 
     Raises RuleFileError for a rule that there is not, and ValueError for an action space that it does not support.
     """
-    stored = load(config.rule, config.rule_function or None)
-    return stored.agent(env, config)._replace(hyper=Hyper)
+    made = load(config.rule, config.rule_function or None).agent(env, config)
+
+    def init(key: Array, hyper: AgentHyper | None = None, env_params: Any = None) -> AgentState:
+        return made.init(key, Hyper() if hyper is None else hyper, env_params)
+
+    return made._replace(hyper=Hyper, init=init)

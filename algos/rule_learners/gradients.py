@@ -78,8 +78,8 @@ class Common:
     predictions: int = 8  # of LPG, the size of y
     num_envs: int = 64  # environments of an agent
     num_steps: int = 20  # steps of each of them in a rollout
-    num_epochs: int = 1  # an agent's passes over a rollout
-    num_minibatches: int = 1
+    num_epochs: int = 0  # an agent's passes over a rollout; 0: those that the rule's loss is made for, of PPO's ratio 4
+    num_minibatches: int = 0  # 0: as many as passes, or fewer that divide the rollout
     hidden: tuple[int, ...] = ()  # widths of an agent's networks; (): a table
     activation: str = "relu"
     optimizer: str = "sgd"  # of the agents
@@ -90,12 +90,16 @@ class Common:
             raise ValueError(f"curriculum={self.curriculum!r}: choose one of {', '.join(CURRICULA)}.")
         if self.lifetimes and not (len(self.lifetimes) == 2 and 1 <= self.lifetimes[0] <= self.lifetimes[1]):
             raise ValueError(f"lifetimes={self.lifetimes}: the least and the most updates of a life, 1 or more.")
+        if min(self.num_epochs, self.num_minibatches) < 0:
+            raise ValueError(f"num_epochs={self.num_epochs}, num_minibatches={self.num_minibatches}: 0 or more.")
         _ = self.agent  # raises for wrong settings of the agents
 
     @property
     def agent(self) -> AgentConfig:
-        passes = self.num_epochs, self.num_minibatches
-        return AgentConfig(self.num_envs, self.num_steps, *passes, self.hidden, self.activation, self.optimizer)
+        config = AgentConfig(self.num_envs, self.num_steps, 1, 1, self.hidden, self.activation, self.optimizer)
+        _, rule_of, network_of, _ = entry_of(self.rule)
+        config = config.in_passes(self.num_epochs or rule_of(network_of(self)).passes)
+        return dataclasses.replace(config, num_minibatches=self.num_minibatches or config.num_minibatches)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +142,22 @@ def _unchanged(key: Array, params: Any) -> Any:
 
 
 def baseline() -> UpdateRule:
-    """The rule that learned rules are compared with, as the antagonist and in evaluation: A2C."""
+    """The rule that learned rules are compared with, as the antagonist in meta-training: A2C."""
     return policy_gradients.a2c_rule()
+
+
+HAND_WRITTEN: dict[str, Callable[[], UpdateRule]] = {
+    "a2c": policy_gradients.a2c_rule,
+    "ppo": policy_gradients.ppo_rule,
+    "dpo": lpo.dpo_rule,
+}
+"""Rules that learned ones are judged beside. Their weights are `policy_gradients.Numbers`."""
+
+
+def with_settings(weights: policy_gradients.Numbers, **settings: float) -> policy_gradients.Numbers:
+    """A hand-written rule's weights with other settings, in their usual units, as gamma=0.99."""
+    made = policy_gradients.numbers(**settings)
+    return weights.replace(**{name: getattr(made, name) for name in settings})
 
 
 def arguments(env: Environment, config: Common) -> dict[str, Any]:

@@ -33,10 +33,10 @@ METHODS = {
     "plr": Method("PLR by MaxMC", "plr max_mc", REPLAY),
     "robust_plr": Method("robust PLR by MaxMC", "robust max_mc", REPLAY),
     "plr_learnability": Method("PLR by learnability", "plr learnability", REPLAY),
-    "plr_regret": Method("PLR by exact regret", "plr regret", REPLAY),
+    "plr_regret": Method("PLR by known regret", "plr regret", REPLAY),
     "accel": Method("ACCEL by MaxMC", "accel max_mc", REPLAY),
     "sfl": Method("SFL", "sfl learnability", {"replay_share": 0.5}),
-    "sfl_regret": Method("SFL by exact regret", "sfl regret", {"replay_share": 0.5}),
+    "sfl_regret": Method("SFL by known regret", "sfl regret", {"replay_share": 0.5}),
     "alp_gmm": Method("ALP-GMM", "alp_gmm none", {}),
 }
 

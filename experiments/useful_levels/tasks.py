@@ -1,4 +1,4 @@
-"""Families of levels of which most, drawn at random, are useless, each with exact knowledge of its levels."""
+"""Families of levels of which most, drawn at random, are useless, each with what its levels are worth."""
 
 from __future__ import annotations
 

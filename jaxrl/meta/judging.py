@@ -39,7 +39,7 @@ def judged(
     Args:
         level_fn: `(key, params)` to a level.
         settings: `AgentHyper` with a leading axis S on each leaf, the rule's weights included. Its `lifetime` is not
-            used. Of equal means the first one is chosen; a mean that is NaN never is. One row is not tuned.
+            used. Of equal means the first one is chosen; one that is NaN only where all are. One row is not tuned.
         tune_keys, judge_keys: (T,) and (J,) keys, each for a level and an agent's life on it.
         updates: of a life; None: the level's `lifetime`, and 250 for levels without one.
         at_once: rows of `settings` in one batch; None: one on a CPU, where as many levels to tune on as to judge on are

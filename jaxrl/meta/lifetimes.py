@@ -63,8 +63,8 @@ def recomputed(weights: int, steps: int) -> bool:
     """Whether a meta-gradient recomputes its agents' updates where `MetaConfig.remat` is None.
 
     To keep what lies inside them is worth its memory for a rule whose time is matrix products, as LPG's of 256 units:
-    0.87 of the time on a CPU, three times the memory. At 16 and 64 units it is 0.97 to 0.99, for four times the memory
-    (benchmarks/meta_updates.py). So it is kept for rules of 100,000 weights or more, where it takes up to 1 GiB.
+    0.87 of the time on a CPU, three times the memory. At 16 and 64 units it is 0.97 to 0.99, for 3.5 to 4 times the
+    memory (benchmarks/meta_updates.py). So it is kept for rules of 100,000 weights or more, where it takes up to 1 GiB.
 
     Args:
         weights: of the rule.

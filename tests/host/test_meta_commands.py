@@ -14,12 +14,13 @@ from jaxrl.algos.rule_learners import gradients, strategies
 from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.flags import UsageError
 from jaxrl.host.cli.meta import MetaTrainFlags, agents_of
+from jaxrl.host.report.command import command_of
 from jaxrl.host.run.load import load
 from jaxrl.host.run.recipe import build, read_recipe
 from jaxrl.meta import AgentConfig, AgentHyper, agent, stored
 from jaxrl.meta.rule import fresh_weights
 from jaxrl.meta.stored import RuleFileError, names, settings_of
-from tests.host.test_cli import bad, good
+from tests.host.test_cli import bad, good, run_command
 
 TASKS = "--tasks GridWorld-debug-v0 --env.observation index"
 SMALL = "--config.num-agents 2 --config.num-updates 2 --config.features 4 --config.num-envs 2 --config.num-steps 3"
@@ -51,11 +52,12 @@ def test_a_rule_is_learned_goes_on_and_is_judged(tmp_path):
     assert [line.split("  ")[0] for line in said] == first
     assert "critic-learning-rate 4" in said[0] and "ent-coef" not in said[0] and "ent-coef" in said[1]
     judged = json.loads((tmp_path / "judged.json").read_text())
-    apart = np.subtract(judged[str(long)]["returns"], judged["a2c"]["returns"])
-    assert apart.shape == (3,) and np.isclose(apart.mean(), judged["minus"]["a2c"]["mean"])
+    figures, agents = judged, judged["agents"]
+    apart = np.subtract(agents[str(long)]["returns"], agents["a2c"]["returns"])
+    assert apart.shape == (3,) and np.isclose(apart.mean(), figures["minus"]["a2c"]["mean"])
     # The same weights from another file: equal on every level, the settings that were chosen among them.
-    assert judged[str(long)] == judged[str(short)] and judged["minus"][str(short)]["mean"] == 0
-    for line, (name, rate) in zip(said, ((x, judged[x]["settings"]["learning_rate"]) for x in first[:3]), strict=False):
+    assert agents[str(long)] == agents[str(short)] and figures["minus"][str(short)]["mean"] == 0
+    for line, (name, rate) in zip(said, ((x, agents[x]["settings"]["learning_rate"]) for x in first[:3]), strict=False):
         at_an_end = f"learning-rate {rate:g} (at an end of what was tried)" in line
         assert at_an_end == (rate in (4, 400)), name
 
@@ -77,7 +79,13 @@ def test_strategies_learn_a_rule_that_goes_on(tmp_path):
     rows = [json.loads(line) for line in (long / "metrics.jsonl").read_text().splitlines()]
     assert {"final_return", "regret", "pairs_apart"} <= set(rows[-1])
     # `meta-test` has agents as the rule was learned with.
-    good(f"meta-test {long} GridWorld-debug-v0 --env.observation index --levels 2 --updates 1 --no-tune")
+    tiny = "--env.observation index --levels 2 --updates 1"
+    lines = good(f"meta-test {long} GridWorld-debug-v0 {tiny} --no-tune --against dpo").splitlines()
+    # A rule for one pass over a rollout, and one for four.
+    assert lines[0].endswith("passes 1") and lines[1].startswith("dpo") and lines[1].endswith("passes 4")
+    tuned = f"{tiny} --tuning-levels 1 --agent.num-epochs 2 --hyper.learning-rate 4 40 --hyper.critic-learning-rate 4"
+    lines = good(f"meta-test {long} GridWorld-debug-v0 {tuned} --against dpo").splitlines()
+    assert [line.endswith("passes 2") for line in lines[:2]] == [True, True]
 
 
 @pytest.mark.slow
@@ -108,6 +116,14 @@ def test_agents_are_taught_by_a_rule_from_the_command_line(tmp_path):
     assert states[0].updates == 5
     chex.assert_trees_all_equal(*(jax.tree.map(np.asarray, state.weights) for state in states))
     good(f"eval {tmp_path / 'long'} --episodes 2")
+    begins = f"jaxrl train ppo CartPole-v1 --rule {tmp_path / 'known.npz'} --out"
+    made = command_of(tmp_path / "long", json.loads((tmp_path / "long" / "config.json").read_text()))
+    assert made.startswith(begins) and "--config.rule" not in made and "num-epochs" not in made
+    # A life that is over stays over, which is said; one that begins from another run's networks is a new one.
+    longer = run_command(f"resume {tmp_path / 'short'} --total-steps 96 --no-progress")
+    assert longer[0] == 0 and "ends at step 80 of 96 (--hyper.lifetime)" in longer[2]
+    good(f"{words} --total-steps 32 --from {tmp_path / 'long'} --out {tmp_path / 'next'}")
+    assert load(tmp_path / "next", seed=None).state.updates == 2
     # The rule that has not moved is PPO's own, as an agent of the same settings has it.
     known = agent(
         policy_gradients.ppo_rule(),
@@ -115,9 +131,13 @@ def test_agents_are_taught_by_a_rule_from_the_command_line(tmp_path):
         AgentConfig(2, 8, 4, 4, (4,), optimizer="adam"),
     )
     rates = {"learning_rate": 3e-3, "critic_learning_rate": 3e-3}
+    algo = build(recipe)[0]
+    start = jax.eval_shape(algo.init, jax.random.key(0)).hyper
+    assert isinstance(start, taught.Hyper) and isinstance(algo.hyper(), taught.Hyper)
+    assert np.isclose(jax.jit(lambda key: algo.init(key).hyper.learning_rate)(jax.random.key(0)), 3e-3)
     learned = [
         jax.jit(lambda key, algo=algo, hyper=hyper: jaxrl.train(algo, key, 32, hyper))(jax.random.key(0))[0].weights
-        for algo, hyper in ((build(recipe)[0], taught.Hyper()), (known, AgentHyper(**rates)))
+        for algo, hyper in ((algo, None), (known, AgentHyper(**rates)))
     ]
     chex.assert_trees_all_close(*learned, rtol=1e-4, atol=1e-5)
 
@@ -159,7 +179,20 @@ def test_agents_are_taught_by_a_rule_from_the_command_line(tmp_path):
         ("train --rule lpg-cpu-1", 2, "needs an algorithm and an environment"),
         ("train ppo CartPole-v1 --rule lpg-cpu-1", 2, "one pass over a rollout: jaxrl train a2c CartPole-v1"),
         ("train a2c CartPole-v1 --rule grove", 1, "no rule of this name comes with jaxrl"),
-        ("train a2c Pendulum-v1 --rule lpg-cpu-1", 1, "lpg"),
+        ("train a2c Pendulum-v1 --rule lpg-cpu-1", 1, "acts in Discrete spaces, not in Pendulum-v1's Box"),
+        ("train CartPole-v1 a2c --rule lpg-cpu-1", 2, "jaxrl train a2c CartPole-v1"),
+        ("train a2c CartPole-v1 --rule", 2, "`jaxrl zoo` lists"),
+        ("train a2c CartPole-v1 --rule-function my.py:rule", 2, "of which --rule?"),
+        ("train a2c Maze-v0 --rule lpg-cpu-1 --curriculum plr", 2, "--curriculum with --rule"),
+        ("meta-test lpg-cpu-1 CartPole-v1 --against lpo", 1, "no rule of this name comes with jaxrl"),
+        ("meta-test lpg-cpu-1 CartPole-v1 --json no/such.json", 2, "there is no such folder"),
+        (
+            "meta-test lpg-cpu-1 CartPole-v1 --against groove-cpu-1 --numbers.gamma 0.9",
+            2,
+            "none of them is in --against",
+        ),
+        ("meta-test lpg-cpu-1 CartPole-v1 --no-tune --tuning-levels 3", 2, "nothing is tuned"),
+        ("meta-test lpg-cpu-1 CartPole-v1 --hyper.learning-rate", 2, "needs one or more values"),
     ],
 )
 def test_what_is_wrong_is_said(words, status, says, tmp_path, monkeypatch):
@@ -177,6 +210,17 @@ def test_an_agent_without_an_update_is_refused():
     algo = gradients.load("lpg-cpu-1").agent(jaxrl.make("CartPole-v1")[0])
     with pytest.raises(ValueError, match="a life has at least one update"):
         jax.eval_shape(lambda key: algo.init(key, AgentHyper(lifetime=0)), jax.random.key(0))
+
+
+@pytest.mark.parametrize(("rule", "passes"), [("lpg", (1, 1)), ("lpo", (4, 3)), ("residual_ppo", (4, 3))])
+def test_agents_make_the_passes_that_a_rule_is_for(rule, passes):
+    small = {"num_envs": 2, "num_steps": 3, "features": 4}  # six steps: 4 parts do not divide them
+    agents = gradients.Config(rule=rule, **small).agent
+    assert (agents.num_epochs, agents.num_minibatches) == passes
+    said = gradients.Config(rule=rule, num_epochs=2, num_minibatches=1, **small).agent
+    assert (said.num_epochs, said.num_minibatches) == (2, 1)
+    with pytest.raises(ValueError, match="num_epochs=-1"):
+        gradients.Config(num_epochs=-1)
 
 
 def test_weights_of_a_rule_are_no_settings():

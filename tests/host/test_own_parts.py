@@ -166,7 +166,7 @@ def test_a_rule_of_ones_own_is_learned_judged_and_goes_on_as_the_first_of_anothe
     found = gradients.load(first, f"{own}/own_rules.py:mine")
     assert found.config.clip_eps == 0.3
     judge = "GridWorld-debug-v0 --env.observation index --levels 2 --updates 1 --no-tune"
-    assert "minus ppo" in good(f"meta-test {first} {judge} --rule-function {own}/own_rules.py:mine")
+    assert "minus ppo" in good(f"meta-test {first} {judge} --rule-function own_rules.py:mine")
     assert "--rule-function FILE.py:FUNCTION" in bad(f"meta-test {first} {judge}")  # a file says no code
     good(f"meta-train {word} {META} --init {first} --hyper.learning-rate 0 --out {second}")
     again = gradients.load(second, f"{own}/own_rules.py:mine")

@@ -52,7 +52,11 @@ def test_a_policy_comes_back_as_it_was_stored(stored):
 @pytest.mark.slow
 @pytest.mark.light
 def test_the_commands_take_it_in_place_of_a_run(stored, capsys):
-    assert main(["zoo"]) == 0 and "ppo/CartPole-v1" in capsys.readouterr().out
+    assert main(["zoo"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "ppo/CartPole-v1" in said and "jaxrl train a2c ENV --rule lpg-cpu-1: lpg, learned on GridWorld-small-v0" in said
+    )
     assert main(["eval", "zoo:ppo/CartPole-v1", "--episodes", "4"]) == 0
     assert "over 4 full episodes" in capsys.readouterr().out
     assert main(["export", "zoo:ppo/CartPole-v1"]) == 0

@@ -294,8 +294,9 @@ def episode_cap(params: Any, given: int | None) -> int | None:
 
 
 def folder_name(recipe: dict[str, Any]) -> str:
-    """`<algo>-<env>`; of what is yours the last part of its name."""
+    """`<algo>-<env>`, with --rule `<rule>-<env>`; of what is yours the last part of its name."""
     import re
 
-    names = [re.sub(r"\.py$", "", str(recipe[key])) for key in ("algo", "env_id")]
+    rule = recipe["config"].get("rule") if recipe["algo"] == "jaxrl.algos.meta.taught" else None
+    names = [re.sub(r"\.py$", "", str(name)) for name in (rule and Path(rule).stem or recipe["algo"], recipe["env_id"])]
     return "-".join(re.split(r"[:/]", name)[-1] for name in names)

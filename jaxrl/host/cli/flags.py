@@ -26,13 +26,14 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl dataset model FILE a model of its steps             jaxrl dataset model pendulum.npz --out model.npz
   jaxrl envs [PATTERN]     registered environments
   jaxrl algos [PATTERN]    algorithms and curricula
-  jaxrl zoo [PATTERN]      trained policies that come with it  jaxrl eval zoo:ppo/CartPole-v1
+  jaxrl zoo [PATTERN]      policies and rules that come with it  jaxrl eval zoo:ppo/CartPole-v1
   jaxrl bench [ENV...]     random-action steps per second on this machine
   jaxrl help, --version
 
 `jaxrl COMMAND --help` lists a command's flags; those of an algorithm and an environment, too, once both are named.
 `--trust` runs also Python that a run folder names and jaxrl does not have: for folders of people you trust.
-`--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr"""
+`--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr
+`--rule NAME` of train has a learned rule in the place of a2c or ppo: jaxrl train a2c Catch-bsuite --rule lpg-cpu-1"""
 
 
 Act = Literal["greedy", "sampled"]
@@ -99,14 +100,14 @@ def refuse_zoo(runs: Sequence[Any], why: str) -> None:
             raise ValueError(f"{run}: {why}")
 
 
-def named(args: list[str], flag: str) -> tuple[list[str], str | None]:
-    """The words without `flag NAME`, and the name."""
+def named(args: list[str], flag: str, known: str = "`jaxrl algos` lists them") -> tuple[list[str], str | None]:
+    """The words without `flag NAME`, and the name; `known` is where names are found."""
     args = [part for word in args for part in (word.split("=", 1) if word.startswith(flag + "=") else [word])]
     if flag not in args:
         return args, None
     at = args.index(flag)
     if at + 1 == len(args) or args[at + 1].startswith("-"):
-        raise UsageError(f"{flag} needs a name: `jaxrl algos` lists them.")
+        raise UsageError(f"{flag} needs a name: {known}.")
     return args[:at] + args[at + 2 :], args[at + 1]
 
 

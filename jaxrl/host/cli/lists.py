@@ -108,6 +108,7 @@ def zoo(args: list[str]) -> int:
         args, "jaxrl zoo", "Trained policies that come with jaxrl, by <algorithm>/<environment>, and learned rules."
     )
     from jaxrl import registry, zoo
+    from jaxrl.host.cli.train import kind_of
     from jaxrl.meta import stored
 
     found = registry.matching(zoo.names(), pattern)
@@ -122,8 +123,8 @@ def zoo(args: list[str]) -> int:
     rules = registry.matching(stored.names(), pattern)
     for i, name in enumerate(rules):
         rule = registry.get_algo("jaxrl.algos.rule_learners.gradients").load(name)
-        tasks = rule.provenance.get("families") or [rule.provenance["recipe"]["env_id"]]
-        word = "ppo" if rule.rule.passes > 1 else "a2c"
+        tasks = rule.provenance.get("families") or [rule.provenance.get("recipe", {}).get("env_id", "tasks unknown")]
+        word = kind_of(rule)
         gap = "\n" if i == 0 and found else ""
         print(f"{gap}{name:36} jaxrl train {word} ENV --rule {name}: {rule.rule.name}, learned on {', '.join(tasks)}")
     if not found and not rules:

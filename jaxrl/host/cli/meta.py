@@ -7,11 +7,12 @@ import itertools
 import json
 import math
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jaxrl.host.cli.experiment import bare_words, experiment
+from jaxrl.host.cli.experiment import ENDLESS, bare_words, experiment
 from jaxrl.host.cli.flags import UsageError, at_least_one, flat, key_of, named, parse, settings_of
 from jaxrl.host.cli.train import OF_DEVICES, Devices, run_fit
 
@@ -128,7 +129,7 @@ class MetaTestFlags:
     """Choose the settings of each rule among all values of --hyper (by default 42 pairs of learning rates) and, of a2c,
     ppo and dpo, of --numbers. Without it the middle value of each is taken."""
     rule_function: str | None = None
-    """FILE.py:FUNCTION or MODULE:FUNCTION that makes the rule, where it is yours; also of yours in --against."""
+    """FILE.py:FUNCTION or MODULE:FUNCTION that makes the rule where it is yours, and those in --against that are."""
     seed: int = 1_000_000
     """Of the levels: none that `meta-train` drew with another seed."""
     json: Path | None = None
@@ -146,13 +147,13 @@ class NumbersFlags:
 
 FACTORS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Of the usual learning rates of actor and critic: the default of what is tuned."""
-USUAL_RATES = {"sgd": (40.0, 4.0)}
-"""By the agents' optimizer, of tables; LPG's. All others 3e-3."""
+OF_TABLES, OF_OTHERS = (40.0, 4.0), (3e-3, 3e-3)
+"""Usual learning rates of actor and critic: of tables with SGD, LPG's, and of all other agents."""
 
 
 def usual_grid(config: Any) -> dict[str, tuple[float, ...]]:
     """The learning rates that a rule is tuned over by default, about those that are usual for these agents."""
-    rates = USUAL_RATES.get(config.optimizer, (3e-3, 3e-3))
+    rates = OF_TABLES if config.optimizer == "sgd" and not config.hidden else OF_OTHERS
     names = "learning_rate", "critic_learning_rate"
     return {
         name: tuple(float(f"{rate * factor:.4g}") for factor in factors)
@@ -171,15 +172,18 @@ def meta_test(args: list[str]) -> int:
             parse(MetaTestFlags, ["--help"], "jaxrl meta-test RULE ENV", title)
         raise UsageError("meta-test needs a rule (its name, file or run folder) and an environment.")
     import jax
+    import jax.numpy as jnp
     import numpy as np
 
     from jaxrl import registry
+    from jaxrl.environment import NO_LIMIT
     from jaxrl.host.statistics import bootstrap_interval
     from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
     from jaxrl.meta.judging import judged
 
     training = registry.get_algo(TRAINING)
     args, own = named(args, "--rule-function")
+    own = None if own is None else registry.lasting(own)
     stored = training.load(words[0], own)
     env_id = registry.lasting(words[1])
     env, _ = registry.make(env_id)
@@ -208,7 +212,14 @@ def meta_test(args: list[str]) -> int:
     at_least_one("--updates", flags.updates)
     if len({words[0], *flags.against}) <= len(flags.against):
         raise UsageError(f"--against {' '.join(flags.against)}: a rule is compared with others, each named once.")
+    refuse_unread(args, flags)
+    if flags.json is not None and not flags.json.absolute().parent.is_dir():
+        raise UsageError(f"--json {flags.json}: there is no such folder.")
+    rules = {words[0]: stored.rule, **{name: competitor(name, own) for name in flags.against}}
     env, params = registry.make(env_id, **dataclasses.asdict(parsed.env))
+    if np.max(np.asarray(params.max_steps)) == NO_LIMIT:
+        print(f"the task has no time limit: episodes are cut after {ENDLESS} steps", file=sys.stderr)
+        params = params.replace(max_steps=jnp.int32(ENDLESS))
 
     asked = {"hyper": dataclasses.asdict(parsed.hyper), "numbers": dataclasses.asdict(parsed.numbers)}
     grid = {**asked["hyper"], **{name: x for name, x in usual_grid(parsed.agent).items() if not asked["hyper"][name]}}
@@ -216,26 +227,29 @@ def meta_test(args: list[str]) -> int:
     judge_key, tune_key = jax.random.split(key_of(flags.seed))
     tune_keys = jax.random.split(tune_key, flags.tuning_levels or flags.levels)
     judge_keys = jax.random.split(judge_key, flags.levels)
+    recipe = stored.provenance.get("recipe") or {}
+    learned_in_passes = bool(recipe.get("config", {}).get("num_epochs"))
     found, chosen, width = {}, {}, max(map(len, (words[0], *(f"minus {name}" for name in flags.against))))
-    for name in (words[0], *flags.against):
-        rule = stored.rule if name == words[0] else competitor(name, own)
+    for name, rule in rules.items():
         tried = {**grid, **(asked["numbers"] if name in HAND_WRITTEN else {})}
         if not flags.tune:
             tried = {setting: (values[len(values) // 2],) for setting, values in tried.items()}
         rows = points_of(tried, rule)
-        once = (parsed.agent.num_epochs, parsed.agent.num_minibatches) == (1, 1)
-        agents = parsed.agent.in_passes(rule.passes) if once else parsed.agent  # unless other passes are asked for
+        # In the passes that it was learned with or asked for, every other rule in those that its loss is made for.
+        kept = has_word(args, PASSES) or (name == words[0] and learned_in_passes)
+        agents = parsed.agent if kept else parsed.agent.in_passes(rule.passes)
         algo, level_fn = agent(rule, env, agents), training.levels_of(env)
         result = judged(algo, level_fn, params, rows, tune_keys, judge_keys, flags.updates)
         found[name], chosen[name] = result.returns, points(tried)[result.best]
         low, high = bootstrap_interval(result.returns, np.mean)
         print(
             f"{name:{width}}  {result.returns.mean():.3f} (95 % interval {low:.3f} to {high:.3f}), "
-            f"{said(chosen[name], tried)}"
+            f"{said(chosen[name], tried)}, passes {agents.num_epochs}"
         )
+        if len(result.tried) > 1 and np.isnan(result.tried).all():
+            print(f"{name}: no setting that was tried gave a number", file=sys.stderr)
     figures: dict[str, Any] = {"rule": words[0], "env": env_id, "levels": flags.levels, "updates": flags.updates}
-    for name in found:
-        figures[name] = {"returns": found[name].tolist(), "settings": chosen[name]}
+    figures["agents"] = {name: {"returns": found[name].tolist(), "settings": chosen[name]} for name in found}
     figures["minus"] = {}
     for name in flags.against:
         apart = found[words[0]] - found[name]
@@ -248,6 +262,27 @@ def meta_test(args: list[str]) -> int:
     if flags.json is not None:
         flags.json.write_text(json.dumps({**figures, "jax": jax.__version__}, indent=1) + "\n")
     return 0
+
+
+PASSES = ("--agent.num-epochs", "--agent.num-minibatches")
+
+
+def has_word(args: list[str], flags: tuple[str, ...]) -> bool:
+    """Whether one of the flags is among the words, alone or with its value."""
+    return any(word.split("=")[0].replace("_", "-") in flags for word in args)
+
+
+def refuse_unread(args: list[str], flags: MetaTestFlags) -> None:
+    """Raise UsageError for settings that nothing would read."""
+    of_numbers = tuple(f"--numbers.{field.name.replace('_', '-')}" for field in dataclasses.fields(NumbersFlags))
+    if has_word(args, of_numbers) and not set(HAND_WRITTEN) & set(flags.against):
+        raise UsageError(f"--numbers are settings of {', '.join(HAND_WRITTEN)}: none of them is in --against.")
+    if flags.tuning_levels is not None and not flags.tune:
+        raise UsageError("--tuning-levels: nothing is tuned with --no-tune.")
+    for flag in ("--hyper.learning-rate", "--hyper.critic-learning-rate"):
+        following = dict(zip(args, [*args[1:], "--"], strict=True)).get(flag)
+        if following is not None and following.startswith("--"):
+            raise UsageError(f"{flag} needs one or more values.")
 
 
 def require_values(grids: dict[str, dict[str, tuple[float, ...]]]) -> None:
@@ -265,16 +300,15 @@ def require_values(grids: dict[str, dict[str, tuple[float, ...]]]) -> None:
 
 
 HAND_WRITTEN = ("a2c", "ppo", "dpo")
+"""Rules with settings of their own, as in the module of the rule learner."""
 
 
 def competitor(name: str, own: str | None) -> Any:
     """The rule that a name in `--against` means."""
     from jaxrl import registry
-    from jaxrl.algos.meta import lpo, policy_gradients
 
-    if name in HAND_WRITTEN:
-        return {"a2c": policy_gradients.a2c_rule, "ppo": policy_gradients.ppo_rule, "dpo": lpo.dpo_rule}[name]()
-    return registry.get_algo(TRAINING).load(name, own).rule
+    training = registry.get_algo(TRAINING)
+    return training.HAND_WRITTEN[name]() if name in HAND_WRITTEN else training.load(name, own).rule
 
 
 def points(grid: dict[str, tuple[float, ...]]) -> list[dict[str, float]]:
@@ -287,20 +321,20 @@ def points_of(grid: dict[str, tuple[float, ...]], rule: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    from jaxrl.algos.meta import policy_gradients
+    from jaxrl import registry
     from jaxrl.meta.agent import AgentHyper
     from jaxrl.meta.rule import fresh_weights
 
-    rows = []
+    rows, training = [], registry.get_algo(TRAINING)
     of_rule = [field.name for field in dataclasses.fields(NumbersFlags)]
     weights = fresh_weights(rule, jax.random.key(0))
     for point in points(grid):
         numbers = {name: point.pop(name) for name in of_rule if name in point}
         if numbers:
-            made = policy_gradients.numbers(**numbers)
-            weights = weights.replace(**{name: getattr(made, name) for name in numbers})
+            weights = training.with_settings(weights, **numbers)
         rows.append(AgentHyper(rule=weights).replace(**point))
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x, jnp.result_type(float)) for x in leaves]), *rows)
+    rows = [jax.tree.map(lambda x: jnp.asarray(x, float) if isinstance(x, float | int) else x, row) for row in rows]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
 
 
 def said(point: dict[str, float], grid: dict[str, tuple[float, ...]]) -> str:

@@ -19,6 +19,8 @@ from jaxrl.host.cli.experiment import (
     episode_cap,
     experiment,
     folder_name,
+    help_without_words,
+    refuse_swapped,
 )
 from jaxrl.host.cli.flags import (
     WORDS,
@@ -127,8 +129,10 @@ def train(args: list[str]) -> int:
     from jaxrl import registry
 
     meet(args)
-    args, rule = named(args, "--rule")
+    args, rule = named(args, "--rule", "`jaxrl zoo` lists those that come with jaxrl")
     if rule is None:
+        if any(word.split("=")[0] == "--rule-function" for word in args):
+            raise UsageError("--rule-function: of which --rule?")
         parsed, recipe = experiment("train", args, TrainFlags)
     else:
         parsed, recipe = taught(args, rule)
@@ -159,20 +163,35 @@ def taught(args: list[str], rule: str) -> tuple[Any, dict[str, Any]]:
     own = None if own is None else registry.lasting(own)
     words = bare_words(args)
     if len(words) < 2:
+        if {"-h", "--help"} & set(args):
+            help_without_words("train", "jaxrl train ALGO ENV --rule RULE", TrainFlags, words)
         raise UsageError("train --rule needs an algorithm and an environment, as in train ppo CartPole-v1 --rule NAME.")
+    refuse_swapped("train", *words)
+    if any(word.split("=")[0] == "--curriculum" for word in args):
+        raise UsageError("--curriculum with --rule: an agent by a rule has no values by which levels are scored.")
     stored = registry.get_algo(RULES).load(rule, own)
-    kind = "ppo" if stored.rule.passes > 1 else "a2c"
+    kind = kind_of(stored)
     if words[0] != kind:
         many = "several passes" if kind == "ppo" else "one pass"
         raise UsageError(f"{rule} is a rule for {many} over a rollout: jaxrl train {kind} {words[1]} --rule {rule}")
     rule = str(Path(rule).resolve()) if Path(rule).exists() else rule
-    passes = {"num_epochs": stored.rule.passes, "num_minibatches": stored.rule.passes}
-    config, shown = {"rule": rule, "rule_function": own or "", **passes}, f"{kind} --rule {rule}"
-    parsed, recipe = experiment("train", [TAUGHT, *args[1:]], TrainFlags, config=config, shown=shown)
+    start = registry.get_algo(TAUGHT).Config(rule=rule, rule_function=own or "").in_passes(stored.rule.passes)
+    of_rule = ("rule", "rule_function")
+    if named(args, "--from")[1] is None:  # else the passes are those of that run
+        of_rule += ("num_epochs", "num_minibatches")
+    config = {name: getattr(start, name) for name in of_rule}
+    parsed, recipe = experiment(
+        "train", [TAUGHT, *args[1:]], TrainFlags, config=config, shown=f"{kind} --rule {Path(rule).stem}"
+    )
     if not any(word.split("=")[0] == "--hyper.lifetime" for word in args):
         of_update = recipe["config"]["num_envs"] * recipe["config"]["num_steps"]
         recipe["hyper"]["lifetime"] = max(1, -(-recipe["total_steps"] // of_update))
     return parsed, recipe
+
+
+def kind_of(stored: Any) -> str:
+    """The algorithm in whose place a rule stands: ppo for one with several passes over a rollout, else a2c."""
+    return "ppo" if stored.rule.passes > 1 else "a2c"
 
 
 def _begin(run: TrainFlags) -> dict[str, Begin]:
@@ -293,42 +312,46 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     total = run["total_steps"]
     if 0 < int(getattr(hyper, "anneal_steps", 0)) < total:  # as integers of Python: `total` may be beyond 32 bits
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
+    ends = int(getattr(hyper, "lifetime", total)) * algo.steps_per_update
+    if ends < total:  # what a rule schedules stays as it is then
+        print(f"the life that the rule is told of ends at step {ends} of {total} (--hyper.lifetime)", file=sys.stderr)
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
     with said_of(out / "config.json") if resume else contextlib.nullcontext():
         key = key_of(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
     num_seeds, mesh = run.get("num_seeds", run["seeds"]), mesh_of(devices, run.get("num_seeds", run["seeds"]))
-    require_run_fits(algo, hyper, params, num_seeds, total, run, mesh)
-    if run.get("memory") is not None:
-        _check_memory(run, num_seeds, algo, key, hyper, params, mesh)
-    begun: dict[str, Any] = {} if begin is None else begin.arguments(num_seeds, algo)
-    result = fit(
-        algo,
-        key,
-        total,
-        hyper=hyper,
-        env_params=params,
-        num_seeds=num_seeds,
-        eval_every=eval_every,
-        eval_episodes=run["eval_episodes"],
-        eval_env=task,
-        eval_env_params=judged_on,
-        eval_max_steps=run["eval_max_steps"],
-        eval_greedy=greedy_of(run["act"]),
-        eval_levels=levels_of(recipe, task, params),
-        **begun,
-        out=out,
-        checkpoint_every=run["checkpoint_every"],
-        keep=run["keep"],
-        keep_best=run.get("keep_best", False),
-        video_every=run.get("video_every"),
-        log_every=run.get("log_every"),
-        loggers=tuple(run["log"]),
-        resume=resume,
-        overwrite=run.get("overwrite", False) and not resume,
-        progress=run["progress"],
-        extra={"recipe": recipe},
-        mesh=mesh,
-    )
+    with said_of(out / "config.json") if resume else contextlib.nullcontext():
+        require_run_fits(algo, hyper, params, num_seeds, total, run, mesh)
+        if run.get("memory") is not None:
+            _check_memory(run, num_seeds, algo, key, hyper, params, mesh)
+        begun: dict[str, Any] = {} if begin is None else begin.arguments(num_seeds, algo)
+        result = fit(
+            algo,
+            key,
+            total,
+            hyper=hyper,
+            env_params=params,
+            num_seeds=num_seeds,
+            eval_every=eval_every,
+            eval_episodes=run["eval_episodes"],
+            eval_env=task,
+            eval_env_params=judged_on,
+            eval_max_steps=run["eval_max_steps"],
+            eval_greedy=greedy_of(run["act"]),
+            eval_levels=levels_of(recipe, task, params),
+            **begun,
+            out=out,
+            checkpoint_every=run["checkpoint_every"],
+            keep=run["keep"],
+            keep_best=run.get("keep_best", False),
+            video_every=run.get("video_every"),
+            log_every=run.get("log_every"),
+            loggers=tuple(run["log"]),
+            resume=resume,
+            overwrite=run.get("overwrite", False) and not resume,
+            progress=run["progress"],
+            extra={"recipe": recipe},
+            mesh=mesh,
+        )
     status = 128 + (result.signal or signal.SIGINT) if result.interrupted else 0  # as shells count
     if not processes.primary():
         return status

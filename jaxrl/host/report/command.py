@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.host.cli.train import RULES, TAUGHT, kind_of
 from jaxrl.host.report.runs import swept
 from jaxrl.host.run.run_folder import tree_values
 from jaxrl.host.run.trust import may_run
@@ -41,7 +43,10 @@ def _run_words(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words(command: str, recipe: Mapping[str, Any], run: Mapping[str, Any], varied: Mapping[str, Any]) -> str:
-    words = ["jaxrl", command, recipe["algo"], recipe["env_id"]]
+    words, config = ["jaxrl", command, *_called(recipe)], dict(recipe["config"])
+    if recipe["algo"] == TAUGHT:
+        for name, flag in OF_RULE.items():
+            words += _flag(flag, value) if (value := config.pop(name, "")) else []
     curriculum = recipe.get("curriculum", {})
     usual = _usual(recipe)
     hyper = {**recipe.get("hyper", {}), **{name: value for name, value in varied.items() if "." not in name}}
@@ -52,7 +57,7 @@ def _words(command: str, recipe: Mapping[str, Any], run: Mapping[str, Any], vari
     which = {name: data[name] for name in ("episodes", "goals") if data.get(name, "all") != "all"}
     for name, value in {**files, **which, **run}.items():
         words += _flag(name, value)
-    parts = (("config", recipe["config"]), ("hyper", hyper), ("params", recipe["params"]))
+    parts = (("config", config), ("hyper", hyper), ("params", recipe["params"]))
     for prefix, values in (*parts, ("env", recipe["env_settings"])):
         for name, value in values.items():
             if name not in usual[prefix] or not _same(value, usual[prefix][name]):
@@ -68,6 +73,22 @@ def _words(command: str, recipe: Mapping[str, Any], run: Mapping[str, Any], vari
     return " ".join(shlex.quote(word) for word in words)
 
 
+OF_RULE = {"rule": "rule", "rule_function": "rule-function"}
+"""Settings of an agent that is taught by a rule, and what `jaxrl train` calls them."""
+
+
+def _called(recipe: Mapping[str, Any]) -> list[str]:
+    """The algorithm and the environment, as words; the algorithm is that in whose place a rule stands."""
+    from jaxrl import registry
+
+    algo = recipe["algo"]
+    if algo == TAUGHT and may_run(recipe):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            config = recipe["config"]
+            algo = kind_of(registry.get_algo(RULES).load(config["rule"], config["rule_function"] or None))
+    return [algo, recipe["env_id"]]
+
+
 def _usual(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What each part is when nothing is said of it; nothing of what cannot be imported here."""
     from jaxrl import registry
@@ -81,7 +102,11 @@ def _usual(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         # As cli.experiment: what is tuned is tuned for acting.
         tuned = "dataset" not in recipe and recipe.get("run", {}).get("tuned", True)
         known = registry.tuned(recipe["algo"], recipe["env_id"]) if tuned else None
-        config = module.Config(**(known.config if known else {}))
+        of_rule = {name: recipe["config"][name] for name in OF_RULE} if recipe["algo"] == TAUGHT else {}
+        config = module.Config(**(known.config if known else {}), **of_rule)
+        if of_rule:
+            stored = registry.get_algo(RULES).load(config.rule, config.rule_function or None)
+            config = config.in_passes(stored.rule.passes)
         hyper = module.Hyper(**(known.hyper if known else {}))
     except (ImportError, OSError, ValueError, TypeError, AttributeError):
         return none

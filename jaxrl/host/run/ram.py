@@ -135,7 +135,7 @@ def require_room(parts: dict[str, int], what: str, remedy: str, memory: int | No
         )
 
 
-def _amount(size: float) -> str:
+def _amount(size: int | float) -> str:
     return f"{size / 2**30:,.3g} GiB" if size < 2**50 else f"{size / 2**40:,.3g} TiB"
 
 

@@ -338,7 +338,10 @@ def _digest(fn: Any, within: tuple[Any, ...]) -> str:
 
 def unit_of_steps(config: Mapping[str, Any]) -> str:
     """What the steps of a run count, by its config."""
-    from_data = "dataset" in config or "dataset" in (config.get("recipe") or {})  # a sweep's runs have it themselves
+    recipe = config.get("recipe")
+    from_data = "dataset" in config or (
+        isinstance(recipe, dict) and "dataset" in recipe
+    )  # a sweep's have it themselves
     return "gradient steps" if from_data else "environment steps"
 
 

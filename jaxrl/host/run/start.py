@@ -121,7 +121,7 @@ class Start:
 
     def _goes_on(self, name: str) -> bool:
         """Whether this leaf of a state is of what was learned."""
-        if _field(name) in ("key", "step", "hyper", *SLOTS) or _settings_of(self.there.state, name):
+        if _field(name) in ("key", "step", "updates", "hyper", *SLOTS) or _settings_of(self.there.state, name):
             return False
         return not self.weights_only or (_field(name) in WEIGHTS and not self._slot(name))
 

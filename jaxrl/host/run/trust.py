@@ -20,7 +20,7 @@ from jaxrl.environment import Environment
 
 _TRUSTED = contextvars.ContextVar("trusted", default=False)
 
-CODE = re.compile(r"[^=\s]+\.py(:[A-Za-z_][\w.-]*)?|[A-Za-z_][\w.]*:[A-Za-z_][\w.-]*")
+CODE = re.compile(r"[^=]+\.py(:[A-Za-z_][\w.-]*)?|[A-Za-z_][\w.]*:[A-Za-z_][\w.-]*")
 """FILE.py, FILE.py:NAME and MODULE:NAME."""
 
 PARTS = ("env_settings", "config", "hyper", "params", "curriculum", "made")

@@ -123,6 +123,8 @@ def test_what_is_jaxrls_or_was_imported_here_is_run():
     assert not foreign({**ours, "curriculum": {"choice": {"ranges": ["length=0.2:3.0"], "teacher": "/runs/a.py/x"}}})
     assert foreign({**ours, "curriculum": {"choice": {"goals": "there:upright"}}}) == ["there:upright"]
     assert foreign({**ours, "algo": "there.py"}) == ["there.py"]
+    spaced = {"rule": "known", "rule_function": "/in a folder/there.py:rule"}
+    assert foreign({**ours, "config": spaced}) == ["/in a folder/there.py:rule"]
     assert foreign({**ours, "env_id": "jaxrl.evil.py:Tank"}) == ["jaxrl.evil.py:Tank"]
 
 

@@ -64,9 +64,10 @@ def normalized(advantage: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     return centred / (jnp.sqrt(jnp.mean(centred**2) + 1e-16) + 1e-8)
 
 
-def _loss(
-    weights: Numbers, outputs: dict[str, Array], seen: Seen, targets: Any, clip_eps: float | None
+def loss(
+    weights: Numbers, outputs: dict[str, Array], seen: Seen, targets: Any, clip_eps: float | Array | None
 ) -> tuple[Array, dict[str, Array]]:
+    """The loss of B steps, A2C's or with `clip_eps`, a number or one for each step, PPO's, and its parts as metrics."""
     pi = Categorical(outputs["logits"])
     log_prob, entropy = pi.log_prob(seen.action), pi.entropy()
     if clip_eps is None:
@@ -100,7 +101,7 @@ def a2c_rule() -> UpdateRule:
         (("value", 1),),
         lambda key: numbers(vf_coef=2.0),
         advantages,
-        functools.partial(_loss, clip_eps=None),
+        functools.partial(loss, clip_eps=None),
         (Discrete,),
     )
 
@@ -113,7 +114,7 @@ def ppo_rule(clip_eps: float = 0.2) -> UpdateRule:
         (("value", 1),),
         lambda key: numbers(),
         advantages,
-        functools.partial(_loss, clip_eps=clip_eps),
+        functools.partial(loss, clip_eps=clip_eps),
         (Discrete,),
         passes=4,
     )

@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.algos.curricula import dr, groove
-from jaxrl.algos.meta import lpg, lpo, policy_gradients, residual
+from jaxrl.algos.meta import lpg, lpo, policy_gradients, scheduled
 from jaxrl.environment import Environment
 from jaxrl.meta import stored
 from jaxrl.meta.agent import AgentConfig
@@ -30,7 +30,7 @@ Hyper = MetaHyper
 """Dynamic settings; `CURRICULA` has the defaults of their field `curriculum`."""
 
 NUMBERS = "policy_gradient", policy_gradients.rule, policy_gradients.RuleConfig
-RESIDUAL = "residual", residual.rule, residual.RuleConfig
+SCHEDULED = "scheduled", scheduled.rule, scheduled.RuleConfig
 RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any], type]] = {
     "lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features), lpg.RuleConfig),
     "ta_lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features, temporal=True), lpg.RuleConfig),
@@ -38,8 +38,8 @@ RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any]
     "ta_lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features, temporal=True), lpo.RuleConfig),
     "a2c": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(), NUMBERS[2]),
     "ppo": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(clip_eps=0.2), NUMBERS[2]),
-    "residual_a2c": (*RESIDUAL[:2], lambda c: residual.RuleConfig(c.features), RESIDUAL[2]),
-    "residual_ppo": (*RESIDUAL[:2], lambda c: residual.RuleConfig(c.features, clip_eps=0.2), RESIDUAL[2]),
+    "scheduled_a2c": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features), SCHEDULED[2]),
+    "scheduled_ppo": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features, clip_eps=0.2), SCHEDULED[2]),
 }
 """For each rule: the kind of its file, the function from the settings of its network to the rule, these settings from a
 `Common`, and their class. A2C and PPO have four numbers as weights (self-tuning actor-critic, Zahavy et al. 2020,
@@ -70,7 +70,7 @@ CURRICULA: dict[str, Any] = {"dr": None, "groove": groove.Hyper()}
 class Common:
     """Static settings of a rule, its levels and its agents, for both methods of learning the rule."""
 
-    rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c, ppo, residual_a2c, residual_ppo or yours, FILE.py:FUNCTION
+    rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c, ppo, scheduled_a2c, scheduled_ppo or yours, FILE.py:FUNCTION
     curriculum: str = "dr"  # levels are drawn at random (dr), or chosen by algorithmic regret (groove)
     buffer_size: int = 4000  # levels that groove keeps
     lifetimes: tuple[int, ...] = ()  # updates of an agent's life, uniform in (least, most); (): the level's `lifetime`

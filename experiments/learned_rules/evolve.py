@@ -27,7 +27,7 @@ from run import RESULTS, save
 
 import jaxrl
 from jaxrl.algos.curricula import dr
-from jaxrl.algos.meta import policy_gradients, residual
+from jaxrl.algos.meta import policy_gradients, scheduled
 from jaxrl.algos.rule_learners import gradients
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host.run.run_folder import environment_of_run
@@ -37,14 +37,15 @@ from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
 from jaxrl.meta.judging import judged
 from jaxrl.meta.rule import fresh_weights
 from jaxrl.meta.strategies import StrategyConfig, StrategyHyper, strategy
+from jaxrl.wrappers.base import Wrapper
 
 TABLES = AgentConfig(num_envs=16)  # SGD
 NETWORKS = AgentConfig(num_envs=16, hidden=(32, 32), optimizer="adam")
 USUAL = {TABLES: (80.0, 12.0), NETWORKS: (3e-3, 3e-3)}
 """Learning rates of actor and critic, about which those of a training round are drawn: near A2C's best."""
 RULE = {
-    "a2c": ("residual", residual.rule, residual.RuleConfig()),
-    "ppo": ("residual", residual.rule, residual.RuleConfig(clip_eps=0.2)),
+    "a2c": ("scheduled", scheduled.rule, scheduled.RuleConfig()),
+    "ppo": ("scheduled", scheduled.rule, scheduled.RuleConfig(clip_eps=0.2)),
     "numbers": ("policy_gradient", policy_gradients.rule, policy_gradients.RuleConfig()),
 }
 """By the rule that it begins as: kind, function, settings. Of "numbers" only A2C's four settings are evolved."""
@@ -56,6 +57,7 @@ class Family(NamedTuple):
     lives: tuple[int, int]  # the fewest and the most updates, log-uniform
     pairs: int = 32  # of rules, in a round
     settings: dict[str, Any] = {}  # of the environment
+    slips: float = 0.0  # share of the moves in whose place a random one is made
 
 
 LEVELS = {"observation": "index"}
@@ -64,10 +66,15 @@ FAMILIES = {
     "GridWorld-medium": Family("GridWorld-medium-v0", TABLES, (10, 250), settings=LEVELS),
     "GridWorld-mazes": Family("GridWorld-mazes-v0", TABLES, (10, 250), settings=LEVELS),
     "GridWorld-rand_sparse": Family("GridWorld-rand_sparse-v0", TABLES, (10, 250), settings=LEVELS),
+    "GridWorld-small, slippery": Family("GridWorld-small-v0", TABLES, (10, 250), settings=LEVELS, slips=0.3),
+    "GridWorld-rand_sparse, slippery": Family(
+        "GridWorld-rand_sparse-v0", TABLES, (10, 250), settings=LEVELS, slips=0.3
+    ),
     "Darkroom": Family("Darkroom-v0", TABLES, (10, 250)),
     "Garnet": Family("Garnet-v0", TABLES, (10, 100)),
     "Catch": Family("Catch-bsuite", NETWORKS, (10, 100), 16),
     "CartPole": Family("CartPole-v1", NETWORKS, (25, 100), 8),
+    "Asterix": Family("Asterix-MinAtar", NETWORKS, (25, 100), 8),
 }
 UNSEEN = {
     "GridWorld-long": Family("GridWorld-long-v0", TABLES, (100, 100), settings=LEVELS),
@@ -75,12 +82,28 @@ UNSEEN = {
     "DeepSea": Family("DeepSea-bsuite", NETWORKS, (100, 100)),
     "Breakout": Family("Breakout-MinAtar", NETWORKS, (100, 100)),
     "SpaceInvaders": Family("SpaceInvaders-MinAtar", NETWORKS, (100, 100)),
+    "CliffWalkingSlippery": Family("CliffWalkingSlippery-v1", TABLES, (100, 100)),
+    "Acrobot": Family("Acrobot-v1", NETWORKS, (100, 100)),
 }
 """Named before training."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Slips(Wrapper):
+    """In the place of a share of the moves a random one is made."""
+
+    share: float = 0.0
+
+    def transition(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        slip_key, move_key, key = jax.random.split(key, 3)
+        random = self.env.action_space(params).sample(move_key)
+        action = jnp.where(jax.random.bernoulli(slip_key, self.share), random, action)
+        return self.env.transition(key, state, action, params)
+
+
 def world(family: Family) -> tuple[Any, Any]:
     env, params = jaxrl.make(family.id, **family.settings)
+    env = Slips(env, family.slips) if family.slips else env
     limit = jnp.where(params.max_steps == NO_LIMIT, 1000, params.max_steps)
     return env, params.replace(max_steps=limit)
 

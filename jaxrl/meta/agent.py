@@ -223,7 +223,7 @@ class _Agent:
         seen = self.seen(jax.lax.stop_gradient(state.weights) if held else state.weights, rollout)
         lifetime = Lifetime(state.updates, hyper.lifetime)
         targets, weighed = self.told(self.rule.targets, hyper.rule, seen, lifetime)
-        factors = (1.0, 1.0) if self.rule.rates is None else self.rule.rates(hyper.rule, lifetime)
+        factors = (1.0, 1.0) if self.rule.rates is None else self.rule.rates(hyper.rule, seen, targets, lifetime)
         given = {"actor": hyper.learning_rate, "critic": hyper.critic_learning_rate}
         rates = {name: rate * factor for (name, rate), factor in zip(given.items(), factors, strict=True)}
         count = config.num_envs * config.num_steps

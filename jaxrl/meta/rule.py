@@ -50,8 +50,8 @@ class UpdateRule(NamedTuple):
     """(weights, outputs, seen, targets) of B steps -> (loss (B,), metrics). `outputs` are computed with the agent's
     current weights; `seen` and `targets` are those of the rollout."""
     spaces: tuple[type, ...] = ()  # action spaces that it supports; (): all
-    rates: Callable[[Any, Lifetime], tuple[Array, Array]] | None = None
-    """(weights, lifetime) -> factors of the learning rates of actor and critic in this update; None: 1."""
+    rates: Callable[[Any, Seen, Any, Lifetime], tuple[Array, Array]] | None = None
+    """(weights, seen, targets, lifetime) -> factors of the learning rates of actor and critic in an update; None: 1."""
     passes: int = 1
     """Passes over a rollout that its loss is made for, each in as many minibatches: of PPO's ratio 4, of A2C 1."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos.meta import lpg, policy_gradients, residual, taught
+from jaxrl.algos.meta import lpg, policy_gradients, scheduled, taught
 from jaxrl.algos.rule_learners import gradients, strategies
 from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.flags import UsageError
@@ -102,9 +102,9 @@ def test_several_rules_at_once_on_levels_that_groove_chooses(tmp_path):
 @pytest.mark.slow
 @pytest.mark.light
 def test_agents_are_taught_by_a_rule_from_the_command_line(tmp_path):
-    config = residual.RuleConfig(clip_eps=0.2)
-    weights = fresh_weights(residual.rule(config), jax.random.key(0))
-    stored.save(tmp_path / "known.npz", "residual", config, weights, {})
+    config = scheduled.RuleConfig(clip_eps=0.2)
+    weights = fresh_weights(scheduled.rule(config), jax.random.key(0))
+    stored.save(tmp_path / "known.npz", "scheduled", config, weights, {})
     small = "--config.num-envs 2 --config.num-steps 8 --config.hidden 4 --eval-every 0 --eval-episodes 2 --no-progress"
     words = f"train ppo CartPole-v1 --rule {tmp_path / 'known.npz'} {small}"
     good(f"{words} --total-steps 80 --out {tmp_path / 'long'}")
@@ -212,7 +212,7 @@ def test_an_agent_without_an_update_is_refused():
         jax.eval_shape(lambda key: algo.init(key, AgentHyper(lifetime=0)), jax.random.key(0))
 
 
-@pytest.mark.parametrize(("rule", "passes"), [("lpg", (1, 1)), ("lpo", (4, 3)), ("residual_ppo", (4, 3))])
+@pytest.mark.parametrize(("rule", "passes"), [("lpg", (1, 1)), ("lpo", (4, 3)), ("scheduled_ppo", (4, 3))])
 def test_agents_make_the_passes_that_a_rule_is_for(rule, passes):
     small = {"num_envs": 2, "num_steps": 3, "features": 4}  # six steps: 4 parts do not divide them
     agents = gradients.Config(rule=rule, **small).agent

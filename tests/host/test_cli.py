@@ -1116,9 +1116,9 @@ def test_a_run_is_made_longer(run, tmp_path):
 def test_a_learning_rate_that_ends_before_the_run_is_told(run, monkeypatch):
     recipe = read_recipe(run[0])
     recipe["run"]["total_steps"], recipe["hyper"]["anneal_steps"] = 96, 64
-    monkeypatch.setattr("jaxrl.host.run.fit.fit", lambda *a, **k: (_ for _ in ()).throw(ValueError("far enough")))
+    monkeypatch.setattr("jaxrl.host.run.fit.fit", lambda *a, **k: (_ for _ in ()).throw(RuntimeError("far enough")))
     said = io.StringIO()
-    with contextlib.redirect_stderr(said), pytest.raises(ValueError, match="far enough"):
+    with contextlib.redirect_stderr(said), pytest.raises(RuntimeError, match="far enough"):
         train.run_fit(recipe, run[0], train.Devices(), resume=True)
     assert "the learning rate ends at step 64 of 96" in said.getvalue()
 

@@ -227,7 +227,9 @@ def test_weights_of_a_rule_are_no_settings():
     rule = policy_gradients.ppo_rule()
     hyper = AgentHyper(rule=rule.init(jax.random.key(0)))  # gamma is the logit of 0.99
     algo = agent(rule, jaxrl.make("CartPole-v1")[0], AgentConfig(2, 4, hidden=(4,)))
-    jax.eval_shape(lambda key: algo.init(key, hyper), jax.random.key(0))
+    assert hyper.rule.gamma > 1  # of a setting it would be refused
+    state = jax.eval_shape(lambda key: algo.init(key, hyper), jax.random.key(0))
+    assert jax.tree.structure(state.hyper.rule) == jax.tree.structure(hyper.rule)
 
 
 def test_settings_that_there_are_not():

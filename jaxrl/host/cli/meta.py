@@ -227,8 +227,9 @@ def meta_test(args: list[str]) -> int:
     judge_key, tune_key = jax.random.split(key_of(flags.seed))
     tune_keys = jax.random.split(tune_key, flags.tuning_levels or flags.levels)
     judge_keys = jax.random.split(judge_key, flags.levels)
-    recipe = stored.provenance.get("recipe") or {}
-    learned_in_passes = bool(recipe.get("config", {}).get("num_epochs"))
+    recipe = stored.provenance.get("recipe") if isinstance(stored.provenance, dict) else None
+    of_agents = recipe.get("config") if isinstance(recipe, dict) else None
+    learned_in_passes = isinstance(of_agents, dict) and bool(of_agents.get("num_epochs"))
     found, chosen, width = {}, {}, max(map(len, (words[0], *(f"minus {name}" for name in flags.against))))
     for name, rule in rules.items():
         tried = {**grid, **(asked["numbers"] if name in HAND_WRITTEN else {})}

@@ -312,7 +312,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     total = run["total_steps"]
     if 0 < int(getattr(hyper, "anneal_steps", 0)) < total:  # as integers of Python: `total` may be beyond 32 bits
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
-    ends = int(getattr(hyper, "lifetime", total)) * algo.steps_per_update
+    ends = int(hyper.lifetime) * algo.steps_per_update if hasattr(hyper, "lifetime") else total
     if ends < total:  # what a rule schedules stays as it is then
         print(f"the life that the rule is told of ends at step {ends} of {total} (--hyper.lifetime)", file=sys.stderr)
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)

@@ -11,6 +11,7 @@ level: there only the seeds are others.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import subprocess

@@ -46,7 +46,7 @@ class RuleConfig:
 
     hidden: int = 128
     temporal: bool = False  # TA-LPO: the position in the agent's life is an input
-    clip_eps: float | None = None  # the drift is PPO's with this clip plus the network's; None: the network's alone
+    clip_eps: float | None = None  # the drift begins as PPO's with this clip, less XI; None: as a network's alone
 
 
 @pytree
@@ -113,8 +113,9 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
     def init(key: Array) -> Weights:
         first, second = jax.random.split(key)
         x = jnp.zeros(8 * (1 + config.temporal))
-        drift = layers[0].init(first, x), layers[1].init(second, jnp.zeros(config.hidden))
-        return Weights(drift, numbers())
+        last: Any = layers[1].init(second, jnp.zeros(config.hidden))
+        last = last if config.clip_eps is None else jax.tree.map(jnp.zeros_like, last)
+        return Weights((layers[0].init(first, x), last), numbers())
 
     def targets(weights: Weights, seen: Seen, lifetime: Lifetime) -> tuple[Any, dict[str, Array]]:
         found, _ = advantages(jax.lax.stop_gradient(weights.numbers), seen, lifetime)

@@ -11,6 +11,7 @@ level: there only the seeds are others.
 """
 
 import argparse
+import ast
 import dataclasses
 import json
 import math
@@ -28,7 +29,7 @@ from run import RESULTS, save
 
 import jaxrl
 from jaxrl.algos.curricula import dr
-from jaxrl.algos.meta import policy_gradients, scheduled
+from jaxrl.algos.meta import lpo, policy_gradients, scheduled
 from jaxrl.algos.rule_learners import gradients
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host.run.run_folder import environment_of_run
@@ -44,12 +45,17 @@ TABLES = AgentConfig(num_envs=16)  # SGD
 NETWORKS = AgentConfig(num_envs=16, hidden=(32, 32), optimizer="adam")
 USUAL = {TABLES: (80.0, 12.0), NETWORKS: (3e-3, 3e-3)}
 """Learning rates of actor and critic, about which those of a training round are drawn: near A2C's best."""
+IN_PASSES = {TABLES: (0.1, 0.5), NETWORKS: (0.3, 1.0)}
+"""Times these for rules of several passes over a rollout: near PPO's best."""
 RULE = {
     "a2c": ("scheduled", scheduled.rule, scheduled.RuleConfig()),
     "ppo": ("scheduled", scheduled.rule, scheduled.RuleConfig(clip_eps=0.2)),
     "numbers": ("policy_gradient", policy_gradients.rule, policy_gradients.RuleConfig()),
+    "lpo": ("lpo", lpo.rule, lpo.RuleConfig(hidden=16, clip_eps=0.2)),
+    "ta_lpo": ("lpo", lpo.rule, lpo.RuleConfig(hidden=16, temporal=True, clip_eps=0.2)),
 }
-"""By the rule that it begins as: kind, function, settings. Of "numbers" only A2C's four settings are evolved."""
+"""By the rule that it begins as: kind, function, settings. Of "numbers" only A2C's four settings are evolved. LPO and
+TA-LPO begin as PPO, too; their drifts are evolved."""
 
 
 class Family(NamedTuple):
@@ -167,7 +173,9 @@ def train(args: argparse.Namespace) -> None:
         key = jax.random.fold_in(jax.random.key(args.seed), done)
         draws, row = np.random.default_rng((args.seed, done)), {}
         for i, (name, (_, start, update)) in enumerate(learners.items()):
-            actor, critic = np.array(USUAL[FAMILIES[name].config]) * np.exp(draws.uniform(-1.2, 1.2, 2))
+            about = np.array(USUAL[FAMILIES[name].config])
+            about *= IN_PASSES[FAMILIES[name].config] if rule.passes > 1 else 1
+            actor, critic = about * np.exp(draws.uniform(-1.2, 1.2, 2))
             rates = AgentHyper().replace(learning_rate=jnp.float32(actor), critic_learning_rate=jnp.float32(critic))
             # The rate falls once a round, not once a family.
             hyper = StrategyHyper().replace(agent=rates, decay=args.decay, learning_rate=args.learning_rate)
@@ -207,43 +215,47 @@ RATES = [
     (a, b) for a in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0) for b in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 ]
 """Factors of the usual learning rates: the 63 pairs that every rule is tuned over."""
+FEW_RATES = [(a, b) for a in (0.03, 0.1, 0.3, 1.0) for b in (0.1, 0.3, 1.0)]
+"""For rules that are compared with each other, and not shown to be above A2C and PPO."""
 
 
-def returns_of(rule: Any, family: Family, updates: int, levels: int, tuning: int) -> dict[str, Any]:
+def returns_of(rule: Any, family: Family, updates: int, levels: int, tuning: int, rates: Any) -> dict[str, Any]:
     """Final returns after `updates` on `levels` levels, with the rates that were the best on `tuning` other levels."""
     env, params = world(family)
-    usual, n = USUAL[family.config], len(RATES)
-    pairs = jnp.array([(usual[0] * a, usual[1] * b) for a, b in RATES], jnp.float32)
+    usual, n = USUAL[family.config], len(rates)
+    pairs = jnp.array([(usual[0] * a, usual[1] * b) for a, b in rates], jnp.float32)
     weights = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), fresh_weights(rule, jax.random.key(0)))
     others = {name: jnp.full(n, getattr(AgentHyper(), name), jnp.float32) for name in ("max_grad_norm", "lifetime")}
     settings = AgentHyper(rule=weights, learning_rate=pairs[:, 0], critic_learning_rate=pairs[:, 1], **others)
     algo, level_fn = agent(rule, env, family.config.in_passes(rule.passes)), gradients.levels_of(env)
     keys = [jax.random.split(jax.random.key(seed), count) for seed, count in ((5_000_000, tuning), (6_000_000, levels))]
     found = judged(algo, level_fn, params, settings, *keys, updates=updates)
-    return {"returns": found.returns.round(4).tolist(), "factors": RATES[found.best]}
+    return {"returns": found.returns.round(4).tolist(), "factors": rates[found.best]}
 
 
-def at_an_end(factors: Any) -> bool:
-    return any(x in (min(tried), max(tried)) for x, tried in zip(factors, zip(*RATES, strict=True), strict=True))
+def at_an_end(got: dict[str, Any]) -> bool:
+    tried = zip(*ast.literal_eval(got["what"]["rates"]), strict=True)
+    return any(x in (min(values), max(values)) for x, values in zip(got["factors"], tried, strict=True))
 
 
 def judge(args: argparse.Namespace) -> None:
     out = args.out or RESULTS
     found = json.loads(out.read_text()).get("evolved", {}).get("tasks", {}) if out.exists() else {}
+    rates = FEW_RATES if args.few_pairs else RATES
     rules = {"A2C": policy_gradients.a2c_rule(), "PPO": policy_gradients.ppo_rule()}
     rules |= {Path(name).stem: gradients.load(name).rule for name in args.rules}
     for name in args.tasks:
         family = (FAMILIES | UNSEEN)[name]
         few = family.config == NETWORKS
         levels, tuning = (args.agents, args.agents // 8) if few else (args.levels, args.levels // 8)
-        for updates in JUDGED[family.config]:
+        for updates in args.updates or JUDGED[family.config]:
             row = found.setdefault(f"{name}, {updates}", {})
             for rule_name, rule in rules.items():
-                what = {"rule": digest(rule), "levels": levels, "tuned_on": tuning, "rates": str(RATES)}
+                what = {"rule": digest(rule), "levels": levels, "tuned_on": tuning, "rates": str(rates)}
                 if row.get(rule_name, {}).get("what") == what:
                     continue
                 begin = time.process_time()
-                row[rule_name] = {"what": what, **returns_of(rule, family, updates, levels, tuning)}
+                row[rule_name] = {"what": what, **returns_of(rule, family, updates, levels, tuning, rates)}
                 row[rule_name]["seconds"] = round(time.process_time() - begin, 1)
                 mean = np.mean(row[rule_name]["returns"])
                 print(name, updates, rule_name, f"{mean:.3f}", row[rule_name]["factors"], flush=True)
@@ -256,7 +268,7 @@ def table(found: dict[str, Any]) -> None:
     for name, row in found.items():
         cells = [name]
         for rule, got in row.items():
-            returns, end = np.array(got["returns"]), " at an end" if at_an_end(got["factors"]) else ""
+            returns, end = np.array(got["returns"]), " at an end" if at_an_end(got) else ""
             cells += [f"{returns.mean():.3f}{end}"]
             if rule not in ("A2C", "PPO"):
                 for other in ("A2C", "PPO"):
@@ -280,6 +292,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="default: runs/evolved-BEGINS-SEED.npz; judge: results.json")
     parser.add_argument("--rules", nargs="*", default=[])
     parser.add_argument("--tasks", nargs="+", default=[*FAMILIES, *UNSEEN])
+    parser.add_argument("--updates", nargs="+", type=int, help="judge: of a life; default: 25 and 100, networks 100")
+    parser.add_argument("--few-pairs", action="store_true", help="judge: 12 pairs of rates in the place of 63")
     parser.add_argument("--levels", type=int, default=384, help="judge: of a task of tables")
     parser.add_argument("--agents", type=int, default=64, help="judge: of a task of networks")
     args = parser.parse_args()

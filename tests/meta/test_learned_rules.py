@@ -126,6 +126,9 @@ def test_drifts_are_zero_and_flat_where_the_policy_has_not_moved():
         moved = rows[0]._replace(log_prob=rows[0].log_prob - 1.0)
         each, report = rule.loss(weights, moved.outputs, moved, rows[1])
         assert float(report["drift"]) > 0
+        if rule.name == "ta_lpo":  # it begins as PPO, less the threshold
+            expected = jnp.maximum(lpo.ppo_drift(jnp.ones(6), rows[1]["advantage"], 0.2) - lpo.XI, 0)
+            np.testing.assert_allclose(report["drift"], expected.mean(), rtol=1e-6)
     # DPO's equation by hand, where the ratio is e: entropy and value count as in PPO, 0.01 and half of a half.
     a, (v, target) = np.asarray(rows[1]["advantage"]), (0.0, np.asarray(rows[1]["target"]))
     up, down = (np.e - 1) * a, a

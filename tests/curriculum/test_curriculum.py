@@ -831,3 +831,17 @@ def test_fit_says_that_the_buffer_of_a_task_with_one_level_never_fills(levels, r
     else:
         assert len(said) == 1 and "draws one level" in said[0] and "and 0.25 is" in said[0]
         assert not result.metrics["learned"].any()
+
+
+@pytest.mark.slow(but_first=1)
+@pytest.mark.parametrize("levels", ["one", "many"])
+def test_fit_says_that_replay_has_nothing_to_choose_among(levels, recwarn):
+    """Replay that learns from new levels, too, is a run without a curriculum then."""
+    level_fn = cartpole_level if levels == "many" else lambda key, params: params
+    config = plr.Config(buffer_size=64, robust=False)
+    algo = curriculum.attach(cartpole_student(), plr.make(level_fn, config))
+    result = jaxrl.fit(algo, jax.random.key(0), 140 * algo.steps_per_update, progress=False)
+    said = [str(w.message) for w in recwarn if "nothing to choose" in str(w.message)]
+    assert len(said) == (levels == "one") and result.metrics["learned"].all()
+    if said:
+        assert "beyond a share of 0.016, and below min_fill" in said[0]

@@ -157,7 +157,7 @@ class _Session:
     ) -> None:
         self.begin = begin
         self.program, self.algo, self.num_seeds = program, program.algo, program.num_seeds
-        self.scores = _Scores()
+        self.scores = _Scores(np.asarray(getattr(getattr(program.hyper, "curriculum", None), "min_fill", 0.0)))
         self.total_steps, self.updates = total_steps, updates
         usual = default_log_every(updates, self.num_seeds)
         self.log_every = usual if run.log_every is None else run.log_every
@@ -365,16 +365,21 @@ class _Session:
 
 
 class _Scores:
-    """Whether a curriculum's score says anything of the levels: warns once where it is a number of none of them, and
-    once where levels have scores and the student has learned from none, as the curriculum's buffer does not fill."""
+    """Whether a curriculum has levels to choose among: warns once where its score is a number of none of them, or where
+    levels have scores but the student has learned from none or the same few are drawn, so that the buffer never fills.
+    """
 
     ENOUGH = 10  # updates in which levels were finished, and none had a score
     LONG = 1000  # updates in which the student learned from nothing
 
-    def __init__(self) -> None:
+    def __init__(self, min_fill: Any = 0.0) -> None:
+        """Args: min_fill: the share of the curriculum's buffer below which it replays nothing."""
         self.without: Any = 0  # of each seed, such updates since the start; -1 once a level had a score
         self.told = False
         self.idle: Any = 0  # of each seed, updates since the start in which the student learned from nothing; or -1
+        self.min_fill = min_fill
+        self.most: Any = 0.0  # of each seed, the largest share of the buffer that was filled
+        self.still: Any = 0  # of each seed, updates since it grew
 
     def look(self, rows: dict[str, np.ndarray], last: bool) -> None:
         """Count the updates of `rows`; of the `last` ones, few are enough to warn."""
@@ -401,6 +406,19 @@ class _Scores:
                 f"level before a share min_fill of its buffer is filled, and {filled:.2g} is. A level function that "
                 "draws one level, or few, never fills a larger buffer: lower buffer_size or min_fill, or train without "
                 "a curriculum.",
+                stacklevel=4,
+            )
+        for filled in rows.get("buffer_filled", ()):
+            self.still = np.where(filled > self.most, 0, self.still + 1)
+            self.most = np.maximum(filled, self.most)
+        never = (self.most > 0) & (self.most < self.min_fill)
+        if not self.told and np.any(never & (self.still >= (self.LONG // 10 if last else self.LONG))):
+            self.told = True
+            warnings.warn(
+                f"In {int(np.max(self.still))} updates the curriculum's buffer did not fill beyond a share of "
+                f"{float(np.min(self.most)):.2g}, and below min_fill it replays nothing. A level function that draws "
+                "one level, or few, leaves nothing to choose: lower buffer_size or min_fill, or train without a "
+                "curriculum.",
                 stacklevel=4,
             )
 

@@ -62,7 +62,7 @@ def entry_of(rule: str) -> tuple[str, Callable[[Any], UpdateRule], Callable[[Com
     return rule, rule_of, lambda common: settings(), settings
 
 
-CURRICULA: dict[str, Any] = {"dr": None, "groove": groove.Hyper()}
+CURRICULA: dict[str, Any] = {"dr": None, "groove": groove.Hyper(), "groove_exact": groove.Hyper()}
 """Curricula of the levels, each with its default settings, `hyper.curriculum`; dr has none."""
 
 
@@ -71,8 +71,9 @@ class Common:
     """Static settings of a rule, its levels and its agents, for both methods of learning the rule."""
 
     rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c, ppo, scheduled_a2c, scheduled_ppo or yours, FILE.py:FUNCTION
-    curriculum: str = "dr"  # levels are drawn at random (dr), or chosen by algorithmic regret (groove)
-    buffer_size: int = 4000  # levels that groove keeps
+    curriculum: str = "dr"  # levels are drawn at random (dr), or chosen by regret: to A2C (groove), or to the best
+    # policy (groove_exact), of levels whose best return is known
+    buffer_size: int = 4000  # levels that are kept to choose among
     lifetimes: tuple[int, ...] = ()  # updates of an agent's life, uniform in (least, most); (): the level's `lifetime`
     features: int = 256  # width of the rule's network: its recurrent cell or hidden layer
     predictions: int = 8  # of LPG, the size of y
@@ -164,14 +165,17 @@ def arguments(env: Environment, config: Common) -> dict[str, Any]:
     """The arguments of `lifetimes.learner` and `strategies.strategy` for these settings."""
     _, rule_of, network_of, _ = entry_of(config.rule)
     level_fn = levels_of(env)
-    regret = config.curriculum == "groove"
+    regret = config.curriculum != "dr"
     curriculum = groove.make(level_fn, groove.Config(config.buffer_size)) if regret else dr.make(level_fn)
+    best = env.levels.optimal_value if env.levels else None
+    if config.curriculum == "groove_exact" and best is None:
+        raise ValueError(f"curriculum='groove_exact': {env.id} has no `optimal_value` of its levels; take groove.")
     return {
         "rule": rule_of(network_of(config)),
         "env": env,
         "curriculum": curriculum,
         "agent_config": config.agent,
-        "antagonist": baseline() if regret else None,
+        "antagonist": {"groove": baseline(), "groove_exact": best}.get(config.curriculum),
         "lifetime_fn": Uniform(*config.lifetimes) if config.lifetimes else None,
     }
 

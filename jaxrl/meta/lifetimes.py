@@ -8,7 +8,7 @@ updates; then the rule's weights eta take a gradient step on
 with pi_K the policy after K updates, on a rollout of it, and A advantages by a critic that each agent has for this
 purpose and that learns from the same rollouts (Oh et al. 2020, section 3.3; Jackson et al. 2023). The gradient flows
 through the K updates. An agent whose life is over is replaced by a new one on a level that the curriculum chooses; the
-curriculum gets the `Outcomes` of the finished life, scored by algorithmic regret.
+curriculum gets the `Outcomes` of the finished life, scored by its regret, algorithmic or exact.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
-from jaxrl.meta.lives import final_return, lifetime_on, lived, where_over
+from jaxrl.meta.lives import Antagonist, final_return, lifetime_on, other_return, where_over
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nesting import cast_settings
 from jaxrl.nn.distributions import Categorical
@@ -171,7 +171,7 @@ class RuleLearner:
     curriculum: Curriculum
     config: MetaConfig = MetaConfig()
     agent_config: AgentConfig = TABULAR
-    antagonist: UpdateRule | None = None
+    antagonist: Antagonist = None
     lifetime_fn: Callable[[Array, Any], Array] | None = None
     policy_loss: Callable[..., Array] = policy_gradient
 
@@ -195,8 +195,8 @@ class RuleLearner:
         return agent(self.rule, self.env, self.agent_config)
 
     @functools.cached_property
-    def opponent(self) -> Algorithm | None:
-        return None if self.antagonist is None else agent(self.antagonist, self.env, self.agent_config)
+    def opponent(self) -> Callable[[Any, AgentHyper, Any], Array] | None:
+        return other_return(self.antagonist, self.env, self.agent_config)
 
     @functools.cached_property
     def remat(self) -> bool:
@@ -336,14 +336,14 @@ class RuleLearner:
         return self.renewed(state, begin_key, report)
 
     def worth(self, key: Array, agent: Agents, hyper: MetaHyper) -> Array:
-        """The final return of an agent, and of an antagonist on the same level."""
+        """The final return of an agent, and that of the antagonist on the same level."""
         own_key, other_key = jax.random.split(key)
         state = agent.state
         own = final_return(self.taught_by_rule, state, own_key)
         if self.opponent is None:
             return jnp.stack([own, own])
-        settings = hyper.agent.replace(rule=None, lifetime=state.hyper.lifetime)
-        return jnp.stack([own, lived(self.opponent, jax.random.split(other_key), settings, state.env_params)])
+        settings = hyper.agent.replace(lifetime=state.hyper.lifetime)
+        return jnp.stack([own, self.opponent(jax.random.split(other_key), settings, state.env_params)])
 
     def renewed(self, state: MetaState, key: Array, report: dict[str, Array]) -> tuple[MetaState, dict[str, Array]]:
         """Evaluates the lives that are over and starts new ones in their place."""
@@ -421,7 +421,7 @@ def learner(
     curriculum: Curriculum,
     config: MetaConfig = MetaConfig(),
     agent_config: AgentConfig = TABULAR,
-    antagonist: UpdateRule | None = None,
+    antagonist: Antagonist = None,
     lifetime_fn: Callable[[Array, Any], Array] | None = None,
     policy_loss: Callable[..., Array] = policy_gradient,
 ) -> Algorithm:
@@ -434,7 +434,8 @@ def learner(
         curriculum: chooses levels, the params of one agent's environments; `dr.make(level_fn)` draws them at random.
             Its settings are the field `curriculum` of the learner's Hyper.
         antagonist: another rule, by which a second agent learns for a lifetime on each level where a life is over. The
-            curriculum's score is the antagonist's return minus the agent's; None: it is the return of the agent.
+            curriculum's score is the antagonist's return minus the agent's, GROOVE's algorithmic regret; None: it is
+            the return of the agent. A function `level -> best return` makes it the exact regret.
         lifetime_fn: `(key, level) -> int32`, the number of an agent's updates; default: the level's `lifetime`. Where
             it draws less than 1, the life has one update. A life may be shorter than the K updates of a meta-update:
             the agent then stays as it is after its last, and the gradient goes through those that it made.

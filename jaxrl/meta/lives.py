@@ -11,8 +11,14 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment
 from jaxrl.evaluation import evaluate
-from jaxrl.meta.agent import AgentHyper
+from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
+from jaxrl.meta.rule import UpdateRule
+
+Antagonist = UpdateRule | Callable[[Any], Array] | None
+"""What agents' final returns are held against: a rule, by which a second agent lives on the same level; or a function
+of the level, such as its best return, against which they are the exact regret."""
 
 
 def lifetime_of(level: Any) -> Array:
@@ -63,6 +69,16 @@ def lived(algo: Algorithm, keys: Any, hyper: AgentHyper, level: Any) -> Array:
     """
     start_key, end_key = keys
     return final_return(algo, life(algo, algo.init(start_key, hyper, level), hyper.lifetime), end_key)
+
+
+def other_return(
+    antagonist: Antagonist, env: Environment, config: AgentConfig
+) -> Callable[[Any, AgentHyper, Any], Array] | None:
+    """A function `(keys, hyper, level)`, as `lived`: the antagonist's final return on the level. Without one None."""
+    if isinstance(antagonist, UpdateRule):
+        other = agent(antagonist, env, config)
+        return lambda keys, hyper, level: lived(other, keys, hyper.replace(rule=None), level)
+    return None if antagonist is None else lambda keys, hyper, level: antagonist(level)
 
 
 def where_over(over: Array, fn: Callable[..., Array], args: Any, at_once: int, shape: tuple[int, ...]) -> Array:

@@ -24,7 +24,7 @@ from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.math import on_cpu
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import Lives, rule_learner, starting_with, with_curriculum_settings
-from jaxrl.meta.lives import lifetime_on, lived
+from jaxrl.meta.lives import Antagonist, lifetime_on, lived, other_return
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 
@@ -102,7 +102,7 @@ class Strategy:
     curriculum: Curriculum
     config: StrategyConfig = StrategyConfig()
     agent_config: AgentConfig = TABULAR
-    antagonist: UpdateRule | None = None
+    antagonist: Antagonist = None
     lifetime_fn: Callable[[Array, Any], Array] | None = None
 
     @functools.cached_property
@@ -110,8 +110,8 @@ class Strategy:
         return agent(self.rule, self.env, self.agent_config)
 
     @functools.cached_property
-    def opponent(self) -> Algorithm | None:
-        return None if self.antagonist is None else agent(self.antagonist, self.env, self.agent_config)
+    def opponent(self) -> Callable[[Any, AgentHyper, Any], Array] | None:
+        return other_return(self.antagonist, self.env, self.agent_config)
 
     @functools.cached_property
     def optimizer(self) -> Optimizer:
@@ -140,7 +140,7 @@ class Strategy:
             return lived(self.agent, own_keys, settings.replace(rule=weights), level)
 
         own = jax.vmap(one)(jax.tree.map(lambda *both: jnp.stack(both), *pair))
-        return own, own.mean() if self.opponent is None else lived(self.opponent, other_keys, settings, level)
+        return own, own.mean() if self.opponent is None else self.opponent(other_keys, settings, level)
 
     def all_scored(self, keys: Array, of_pair: Callable[[Any], Any], inputs: Any, levels: Any) -> Any:
         """`of_pair` of all rows of `inputs`, whose lives are of different lengths.
@@ -212,7 +212,7 @@ def strategy(
     curriculum: Curriculum,
     config: StrategyConfig = StrategyConfig(),
     agent_config: AgentConfig = TABULAR,
-    antagonist: UpdateRule | None = None,
+    antagonist: Antagonist = None,
     lifetime_fn: Callable[[Array, Any], Array] | None = None,
 ) -> Algorithm:
     """An Algorithm that learns `rule` on levels of `env` by the returns of agents at the ends of their lives.

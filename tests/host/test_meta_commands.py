@@ -90,8 +90,9 @@ def test_strategies_learn_a_rule_that_goes_on(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.light
-def test_several_rules_at_once_on_levels_that_groove_chooses(tmp_path):
-    more = "--seeds 2 --config.curriculum groove --config.buffer-size 4 --total-steps 3 --mesh seeds=1"
+@pytest.mark.parametrize("curriculum", ["groove", "groove_exact"])
+def test_several_rules_at_once_on_levels_that_groove_chooses(curriculum, tmp_path):
+    more = f"--seeds 2 --config.curriculum {curriculum} --config.buffer-size 4 --total-steps 3 --mesh seeds=1"
     good(f"meta-train lpg {TINY} {more} --out {tmp_path / 'two'}")
     rules = [gradients.load(tmp_path / "two" / f"rule-{i}.npz").weights for i in (0, 1)]
     assert not all(jax.tree.leaves(jax.tree.map(np.array_equal, *rules)))
@@ -157,6 +158,7 @@ def test_agents_are_taught_by_a_rule_from_the_command_line(tmp_path):
         ("meta-train --by strategies --tasks CartPole-v1", 2, "needs a rule and tasks"),
         (f"meta-train lpg {TASKS} --hyper.curriculum.replay-prob 0.9", 2, "--config.curriculum: groove"),
         (f"meta-train lpg {TASKS} --config.curriculum plr", 1, "choose one of dr, groove"),
+        ("meta-train lpg --tasks CartPole-v1 --config.curriculum groove_exact", 1, "has no `optimal_value`"),
         (f"meta-train lpg {TASKS} --by chance", 2, "--by chance: choose one of gradients, strategies"),
         (f"meta-train lpg {TASKS} --mesh envs=2", 2, "it is the rules that are spread"),
         (f"meta-train lpg {TASKS} --mesh seeds=4 --seeds 4 --no-progress", 1, "4 devices, and there are 1"),

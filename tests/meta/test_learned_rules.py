@@ -248,6 +248,26 @@ def test_lives_end_alone_and_are_judged_against_an_antagonist():
         assert np.isfinite(metrics["regret"]) == over.any() == np.isfinite(metrics["final_return"])
 
 
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("how", [learner, strategy])
+def test_the_exact_regret_of_lives_is_against_the_best_return(how):
+    env, params = debug()
+    level = generate(jax.random.key(3), params)
+    config = MetaConfig(num_agents=4, num_updates=1) if how is learner else StrategyConfig(num_pairs=4)
+    best, one = env.levels.optimal_value, lambda key, level: jnp.int32(1)
+    meta = how(lpg.rule(NETWORK), env, dr.make(lambda key, params: level), config, SMALL, best, one)
+    metrics = jax.jit(meta.update)(meta.init(jax.random.key(0), None, params))[1]
+    np.testing.assert_allclose(metrics["regret"], best(level) - metrics["final_return"], rtol=1e-5, atol=1e-6)
+    assert float(metrics["regret"]) > 0
+
+
+def test_the_best_return_is_not_known_where_objects_move():
+    env, params = jaxrl.make("GridWorld-small-v0", observation="maps")
+    with pytest.raises(ValueError, match="objects come back on random cells"):
+        env.levels.optimal_value(params)
+
+
 def test_rows_are_computed_where_they_are_over():
     seen = []
     over = jnp.array([False, True, True, False, True])

@@ -237,6 +237,12 @@ class GridWorld(Environment):
         """The task whose params are the level: this one."""
         return self
 
+    def optimal_value(self, level: Level, discount: float | Float[Array, ""] = 1.0) -> Float[Array, ""]:
+        """The expected return of the best policy of an episode. Raises ValueError where objects change their cells."""
+        if self.moving:
+            raise ValueError(f"{self.id}: objects come back on random cells, so the best return is not known.")
+        return optimal_value(level, discount)
+
     def initial(self, key: Array, params: Level) -> State:
         slots = self.max_objects
         present = jnp.arange(slots) < params.num_objects

@@ -29,7 +29,7 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
-from jaxrl.meta.lives import Antagonist, final_return, lifetime_on, other_return, where_over
+from jaxrl.meta.lives import Antagonist, drawn_rates, final_return, lifetime_on, other_return, where_over
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nesting import cast_settings
 from jaxrl.nn.distributions import Categorical
@@ -88,6 +88,7 @@ class MetaHyper:
     pi_hat_l2: jax.Array = 5e-3  # b_pi_hat
     y_hat_l2: jax.Array = 1e-3  # b_y_hat
     agent: AgentHyper = AgentHyper()  # settings of all agents; `rule` and `lifetime` are replaced
+    rate_spread: jax.Array = 0.0  # s: the learning rates of a new agent are those of `agent` times exp(U(-s, s))
     curriculum: Any = None  # settings of the curriculum (its Hyper); None: those that it was made with
 
 
@@ -209,9 +210,10 @@ class RuleLearner:
 
     def begin(self, key: Array, hyper: MetaHyper, level: Any) -> Agents:
         """A new agent on a level."""
-        life_key, agent_key, critic_key = jax.random.split(key, 3)
+        life_key, agent_key, critic_key, rates_key = jax.random.split(key, 4)
         lifetime = lifetime_on(level, life_key, self.lifetime_fn)
-        state = self.parts.init(agent_key, hyper.agent.replace(rule=(), lifetime=lifetime), level)
+        settings = drawn_rates(rates_key, hyper.agent, hyper.rate_spread)
+        state = self.parts.init(agent_key, settings.replace(rule=(), lifetime=lifetime), level)
         critic = self.judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))
         return Agents(state, critic, self.parts.optimizer.init(critic, hyper.critic_learning_rate))
 

@@ -71,6 +71,14 @@ def lived(algo: Algorithm, keys: Any, hyper: AgentHyper, level: Any) -> Array:
     return final_return(algo, life(algo, algo.init(start_key, hyper, level), hyper.lifetime), end_key)
 
 
+def drawn_rates(key: Array, hyper: AgentHyper, spread: Array) -> AgentHyper:
+    """An agent's settings with both learning rates times exp(u), of each another u, uniform in (-spread, spread)."""
+    actor, critic = jnp.exp(spread * jax.random.uniform(key, (2,), minval=-1.0))
+    return hyper.replace(
+        learning_rate=hyper.learning_rate * actor, critic_learning_rate=hyper.critic_learning_rate * critic
+    )
+
+
 def other_return(
     antagonist: Antagonist, env: Environment, config: AgentConfig
 ) -> Callable[[Any, AgentHyper, Any], Array] | None:

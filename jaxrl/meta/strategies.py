@@ -24,7 +24,7 @@ from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.math import on_cpu
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import Lives, rule_learner, starting_with, with_curriculum_settings
-from jaxrl.meta.lives import Antagonist, lifetime_on, lived, other_return
+from jaxrl.meta.lives import Antagonist, drawn_rates, lifetime_on, lived, other_return
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 
@@ -58,6 +58,7 @@ class StrategyHyper:
     decay: jax.Array = 0.999  # of the learning rate, each meta-update
     sigma: jax.Array = 0.1  # of the noise on the rule's weights
     agent: AgentHyper = AgentHyper()  # settings of all agents; `rule` and `lifetime` are replaced
+    rate_spread: jax.Array = 0.0  # s: the learning rates of a pair are those of `agent` times exp(U(-s, s))
     curriculum: Any = None  # settings of the curriculum (its Hyper); None: those that it was made with
 
 
@@ -128,12 +129,13 @@ class Strategy:
 
     def lifetime(self, key: Array, level: Any) -> Array:
         """How many updates the lives on a level have."""
-        return lifetime_on(level, jax.random.split(key, 3)[0], self.lifetime_fn)
+        return lifetime_on(level, jax.random.split(key, 4)[0], self.lifetime_fn)
 
     def scored(self, key: Array, pair: tuple[Any, Any], level: Any, hyper: StrategyHyper) -> tuple[Array, Array]:
         """Final returns on a level: (2,) of the agents of a pair of rules, and that of the antagonist."""
-        _, own_key, other_key = jax.random.split(key, 3)
-        settings = hyper.agent.replace(rule=None, lifetime=self.lifetime(key, level))
+        _, own_key, other_key, rates_key = jax.random.split(key, 4)
+        settings = drawn_rates(rates_key, hyper.agent, hyper.rate_spread)
+        settings = settings.replace(rule=None, lifetime=self.lifetime(key, level))
         own_keys, other_keys = jax.random.split(own_key), jax.random.split(other_key)
 
         def one(weights: Any) -> Array:

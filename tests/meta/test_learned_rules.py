@@ -18,7 +18,7 @@ from jaxrl.meta import AgentConfig, AgentHyper, Lifetime, Seen, agent
 from jaxrl.meta.agent import agent_parts
 from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, RuleLearner, learner, recomputed
 from jaxrl.meta.lives import lifetime_on, where_over
-from jaxrl.meta.strategies import StrategyConfig, pair_gradient, strategy
+from jaxrl.meta.strategies import StrategyConfig, StrategyHyper, pair_gradient, strategy
 from jaxrl.nn.distributions import Categorical
 
 SMALL = AgentConfig(num_envs=3, num_steps=4)
@@ -260,6 +260,35 @@ def test_the_exact_regret_of_lives_is_against_the_best_return(how):
     metrics = jax.jit(meta.update)(meta.init(jax.random.key(0), None, params))[1]
     np.testing.assert_allclose(metrics["regret"], best(level) - metrics["final_return"], rtol=1e-5, atol=1e-6)
     assert float(metrics["regret"]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_new_agents_draw_their_learning_rates():
+    env, params = debug()
+    config = MetaConfig(num_agents=64, num_updates=1)
+    meta = learner(lpg.rule(NETWORK), env, dr.make(generate), config, SMALL, None, lambda key, level: jnp.int32(1))
+    init = jax.jit(lambda spread: meta.init(jax.random.key(0), MetaHyper(rate_spread=spread), params))
+    same, drawn = (init(spread).agents.state.hyper for spread in (0.0, 1.2))
+    usual = AgentHyper()
+    actor, critic = (np.log(np.asarray(getattr(drawn, x) / getattr(usual, x))) for x in LEARNING_RATES)
+    for factors in (actor, critic):
+        assert -1.2 <= factors.min() < -1.0 and 1.0 < factors.max() <= 1.2 and abs(factors.mean()) < 0.3
+    assert abs(np.corrcoef(actor, critic)[0, 1]) < 0.4
+    assert all((getattr(same, x) == getattr(usual, x)).all() for x in LEARNING_RATES)
+
+    # Both of a pair have the same ones, and a spread changes what they are worth.
+    pairs = strategy(lpg.rule(NETWORK), env, dr.make(generate), StrategyConfig(num_pairs=4), SMALL)
+    update = jax.jit(pairs.update)
+    found = []
+    for spread, sigma in ((0.0, 0.0), (1.2, 0.0), (1.2, 0.1)):
+        hyper = StrategyHyper(rate_spread=jnp.float32(spread), sigma=jnp.float32(sigma))
+        found += [update(pairs.init(jax.random.key(0), hyper, params))[1]]
+    assert found[0]["final_return"] != found[1]["final_return"]
+    assert found[1]["pairs_apart"] == 0 < found[2]["pairs_apart"]
+
+
+LEARNING_RATES = ("learning_rate", "critic_learning_rate")
 
 
 def test_the_best_return_is_not_known_where_objects_move():

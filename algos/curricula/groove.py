@@ -11,6 +11,8 @@ one life on a level, which states the length of that life.
     update   a replayed level gets its new score; a new level enters the buffer if it scores higher than the lowest
              score there of a level that no agent is on
 
+Where the best return of a level is known, it may stand in A2C's place (`antagonist=env.levels.optimal_value`).
+
 Deviations from the authors' code: new levels enter the buffer only once they have been scored (there, slots that are
 filled beforehand and were never evaluated count as levels of score 0); the agent of A2C is trained only where a life is
 over. Usage:

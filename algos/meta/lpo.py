@@ -11,7 +11,7 @@ learning, Kuba et al. 2022). It is a network without biases on features that van
 
 Temporally aware (TA-LPO; Jackson et al. 2024, arXiv:2402.05828): the features are [x, x n/N], which vanish there, too.
 `dpo_drift` is the closed form that Lu et al. read off theirs, `dpo_rule` the rule with it. xi = 1e-4 and the features
-are those of their code.
+are those of their code. PPO's four numbers are constants: the drift alone is learned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.algos.meta.policy_gradients import Numbers, advantages, numbers
-from jaxrl.environment import Environment, pytree
+from jaxrl.environment import Environment
 from jaxrl.meta.agent import TABULAR, AgentConfig, agent
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
 from jaxrl.nn.distributions import Categorical
@@ -47,14 +47,6 @@ class RuleConfig:
     hidden: int = 128
     temporal: bool = False  # TA-LPO: the position in the agent's life is an input
     clip_eps: float | None = None  # the drift begins as PPO's with this clip, less XI; None: as a network's alone
-
-
-@pytree
-class Weights:
-    """Weights of the rule."""
-
-    drift: Any
-    numbers: Numbers  # PPO's settings; they have no meta-gradient
 
 
 def features(log_ratio: Float[Array, "*batch"], advantage: Float[Array, "*batch"]) -> Float[Array, "*batch 8"]:
@@ -110,31 +102,31 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
     """LPO's update rule, or TA-LPO's."""
     layers = Dense(config.hidden, use_bias=False), Dense(1, use_bias=False)
 
-    def init(key: Array) -> Weights:
+    def init(key: Array) -> Any:
         first, second = jax.random.split(key)
         x = jnp.zeros(8 * (1 + config.temporal))
         last: Any = layers[1].init(second, jnp.zeros(config.hidden))
         last = last if config.clip_eps is None else jax.tree.map(jnp.zeros_like, last)
-        return Weights((layers[0].init(first, x), last), numbers())
+        return layers[0].init(first, x), last
 
-    def targets(weights: Weights, seen: Seen, lifetime: Lifetime) -> tuple[Any, dict[str, Array]]:
-        found, _ = advantages(jax.lax.stop_gradient(weights.numbers), seen, lifetime)
+    def targets(weights: Any, seen: Seen, lifetime: Lifetime) -> tuple[Any, dict[str, Array]]:
+        found, _ = advantages(numbers(), seen, lifetime)
         share = lifetime.update / jnp.maximum(lifetime.of, 1)
         return {**found, "share": jnp.full(seen.reward.shape, share, seen.reward.dtype)}, {}
 
-    def drift(weights: Weights, log_ratio: Array, advantage: Array, share: Array) -> Array:
+    def drift(weights: Any, log_ratio: Array, advantage: Array, share: Array) -> Array:
         x = features(log_ratio, advantage)
         x = jnp.concatenate([x, x * share[..., None]], -1) if config.temporal else x
-        h: Any = layers[0].apply(weights.drift[0], x)
-        out: Any = layers[1].apply(weights.drift[1], nn.tanh(h))
+        h: Any = layers[0].apply(weights[0], x)
+        out: Any = layers[1].apply(weights[1], nn.tanh(h))
         start = 0 if config.clip_eps is None else ppo_drift(log_ratio, advantage, config.clip_eps)
         return nn.relu(start + out[..., 0] - XI)
 
-    def loss(weights: Weights, outputs: dict[str, Array], seen: Seen, targets: Any) -> tuple[Array, dict[str, Array]]:
+    def loss(weights: Any, outputs: dict[str, Array], seen: Seen, targets: Any) -> tuple[Array, dict[str, Array]]:
         def away(log_ratio: Array, advantage: Array) -> Array:
             return drift(weights, log_ratio, advantage, targets["share"])
 
-        return drift_loss(jax.lax.stop_gradient(weights.numbers), outputs, seen, targets, away)
+        return drift_loss(numbers(), outputs, seen, targets, away)
 
     name = "ta_lpo" if config.temporal else "lpo"
     return UpdateRule(name, (("value", 1),), init, targets, loss, (Discrete,), passes=4)

@@ -6,7 +6,8 @@ lives can then learn what depends on an agent's position in its life, which a gr
 (Jackson et al. 2024, arXiv:2402.05828). In update n of a life of N it is told
 
     x = [n/N, log N / 10, H, E]    H: entropy over its largest value, mean of the rollout, as of the acting policy
-                                   E: explained variance of the values, 1 - Var(target - value) / Var(target), >= -1
+                                   E: explained variance of the values, 1 - Var(target - value) / Var(target), >= -1,
+                                      of lambda-returns; 0 where these do not vary
 
 and its outputs s(x), of a network with a hidden layer of tanh, are logarithms of factors:
 
@@ -39,8 +40,6 @@ from jaxrl.nn.networks import Dense
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv
 
-OUTPUTS = 4
-
 
 @dataclasses.dataclass(frozen=True)
 class RuleConfig:
@@ -51,6 +50,8 @@ class RuleConfig:
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "features")
+        if self.clip_eps is not None and not self.clip_eps > 0:
+            raise ValueError(f"clip_eps={self.clip_eps}: it must be above 0, or None for A2C.")
 
 
 def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
@@ -61,7 +62,7 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
 @functools.cache
 def _rule(config: RuleConfig) -> UpdateRule:
     known = policy_gradients.rule(policy_gradients.RuleConfig(config.clip_eps))
-    hidden, last = Dense(config.features), Dense(OUTPUTS)
+    hidden, last = Dense(config.features), Dense(3 + (config.clip_eps is not None))
 
     def init(key: Array) -> Any:
         zeros = jax.tree.map(jnp.zeros_like, last.init(key, jnp.zeros(config.features)))
@@ -73,8 +74,9 @@ def _rule(config: RuleConfig) -> UpdateRule:
     def schedule(weights: Any, seen: Seen, found: dict[str, Array], lifetime: Lifetime) -> Array:
         logits, value = seen.outputs["logits"], seen.outputs["value"][..., 0]
         entropy = jnp.mean(Categorical(logits).entropy()) / jnp.log(max(logits.shape[-1], 2))
-        explained = 1 - jnp.var(found["target"] - value) / (jnp.var(found["target"]) + 1e-8)
-        position = jnp.minimum(when(lifetime), 1.0)  # no further than where it was learned
+        spread, left = jnp.var(found["target"]), jnp.var(found["target"] - value)
+        explained = jnp.where(spread > 0, 1 - left / jnp.where(spread > 0, spread, 1), 0)
+        position = jnp.minimum(when(lifetime), 1.0)  # past its end as at its end
         x = jnp.concatenate([position, jnp.stack([entropy, jnp.maximum(explained, -1.0)])]).astype(value.dtype)
         h: Any = hidden.apply(weights[0], x)
         out: Any = last.apply(weights[1], jnp.tanh(h))

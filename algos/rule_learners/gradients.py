@@ -71,8 +71,7 @@ class Common:
     """Static settings of a rule, its levels and its agents, for both methods of learning the rule."""
 
     rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c, ppo, scheduled_a2c, scheduled_ppo or yours, FILE.py:FUNCTION
-    curriculum: str = "dr"  # levels are drawn at random (dr), or chosen by regret: to A2C (groove), or to the best
-    # policy (groove_exact), of levels whose best return is known
+    curriculum: str = "dr"  # levels are random (dr), or chosen by regret to A2C (groove) or to the best (groove_exact)
     buffer_size: int = 4000  # levels that are kept to choose among
     lifetimes: tuple[int, ...] = ()  # updates of an agent's life, uniform in (least, most); (): the level's `lifetime`
     features: int = 256  # width of the rule's network: its recurrent cell or hidden layer
@@ -169,7 +168,7 @@ def arguments(env: Environment, config: Common) -> dict[str, Any]:
     curriculum = groove.make(level_fn, groove.Config(config.buffer_size)) if regret else dr.make(level_fn)
     best = env.levels.optimal_value if env.levels else None
     if config.curriculum == "groove_exact" and best is None:
-        raise ValueError(f"curriculum='groove_exact': {env.id} has no `optimal_value` of its levels; take groove.")
+        raise ValueError(f"curriculum='groove_exact': {env.id} knows no `optimal_value` of its levels; take groove.")
     return {
         "rule": rule_of(network_of(config)),
         "env": env,

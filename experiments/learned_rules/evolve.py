@@ -1,4 +1,4 @@
-"""A rule that begins as A2C or PPO, evolved on whole lives of several task families; and is it better than A2C and PPO?
+"""A rule that begins as A2C or PPO, evolved on whole lives of several task families; and is it better than these two?
 
     python experiments/learned_rules/evolve.py train [--rounds 600] [--seed 0] [--begins a2c] [--init RULE] [--times 1]
     python experiments/learned_rules/evolve.py judge --rules runs/evolved-a2c-0.npz [--tasks ...]
@@ -6,8 +6,8 @@
 `train` takes an evolution-strategy step on each family of `FAMILIES` in turn, and writes the rule every few rounds; it
 goes on where it was stopped. `judge` writes its part of results.json, a task at a time: final returns of agents that
 live by each rule on levels that were in no training, A2C's and PPO's beside, every rule with the best of 63 pairs of
-learning rates on other levels. `UNSEEN` names the families that no rule was trained on. Catch and CartPole have one
-level: there only the seeds are others.
+learning rates (15 with --few-pairs, which take less time) on other levels. `UNSEEN` names the families that no rule was
+trained on. Tasks of networks have one level: there only the seeds are others.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from jaxrl.wrappers.base import Wrapper
 TABLES = AgentConfig(num_envs=16)  # SGD
 NETWORKS = AgentConfig(num_envs=16, hidden=(32, 32), optimizer="adam")
 USUAL = {TABLES: (80.0, 12.0), NETWORKS: (3e-3, 3e-3)}
-"""Learning rates of actor and critic, about which those of a training round are drawn: near A2C's best."""
+"""Learning rates of actor and critic, about which those of a pair of agents are drawn: near A2C's best."""
 IN_PASSES = {TABLES: (0.1, 0.5), NETWORKS: (0.3, 1.0)}
 """Times these for rules of several passes over a rollout: near PPO's best."""
 RULE = {
@@ -100,6 +100,10 @@ class Slips(Wrapper):
     """In the place of a share of the moves a random one is made."""
 
     share: float = 0.0
+
+    @property
+    def hints(self) -> Any:
+        return self.env.hints._replace(deterministic=False)
 
     def transition(self, key: Any, state: Any, action: Any, params: Any) -> Any:
         slip_key, move_key, key = jax.random.split(key, 3)
@@ -171,14 +175,14 @@ def train(args: argparse.Namespace) -> None:
     begin = time.process_time() - seconds
     while done < args.rounds:
         key = jax.random.fold_in(jax.random.key(args.seed), done)
-        draws, row = np.random.default_rng((args.seed, done)), {}
+        row, many = {}, rule.passes > 1
         for i, (name, (_, start, update)) in enumerate(learners.items()):
-            about = np.array(USUAL[FAMILIES[name].config])
-            about *= IN_PASSES[FAMILIES[name].config] if rule.passes > 1 else 1
-            actor, critic = about * np.exp(draws.uniform(-1.2, 1.2, 2))
+            actor, critic = np.array(USUAL[FAMILIES[name].config]) * (IN_PASSES[FAMILIES[name].config] if many else 1)
             rates = AgentHyper().replace(learning_rate=jnp.float32(actor), critic_learning_rate=jnp.float32(critic))
             # The rate falls once a round, not once a family.
-            hyper = StrategyHyper().replace(agent=rates, decay=args.decay, learning_rate=args.learning_rate)
+            hyper = StrategyHyper().replace(
+                agent=rates, rate_spread=1.2, decay=args.decay, learning_rate=args.learning_rate
+            )
             hyper = jax.tree.map(
                 lambda new, old: jnp.asarray(new, old.dtype), hyper.replace(curriculum=None), start.hyper
             )
@@ -215,7 +219,7 @@ RATES = [
     (a, b) for a in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0) for b in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 ]
 """Factors of the usual learning rates: the 63 pairs that every rule is tuned over."""
-FEW_RATES = [(a, b) for a in (0.03, 0.1, 0.3, 1.0) for b in (0.1, 0.3, 1.0)]
+FEW_RATES = [(a, b) for a in (0.03, 0.1, 0.3, 1.0, 3.0) for b in (0.1, 0.3, 1.0)]
 """For rules that are compared with each other, and not shown to be above A2C and PPO."""
 
 
@@ -239,6 +243,8 @@ def at_an_end(got: dict[str, Any]) -> bool:
 
 
 def judge(args: argparse.Namespace) -> None:
+    if args.few_pairs and args.out is None:
+        raise SystemExit("--few-pairs: name an --out, since rows of the 63 pairs are not to be replaced by these.")
     out = args.out or RESULTS
     found = json.loads(out.read_text()).get("evolved", {}).get("tasks", {}) if out.exists() else {}
     rates = FEW_RATES if args.few_pairs else RATES
@@ -293,7 +299,7 @@ def main() -> None:
     parser.add_argument("--rules", nargs="*", default=[])
     parser.add_argument("--tasks", nargs="+", default=[*FAMILIES, *UNSEEN])
     parser.add_argument("--updates", nargs="+", type=int, help="judge: of a life; default: 25 and 100, networks 100")
-    parser.add_argument("--few-pairs", action="store_true", help="judge: 12 pairs of rates in the place of 63")
+    parser.add_argument("--few-pairs", action="store_true", help="judge: 15 pairs of rates in the place of 63")
     parser.add_argument("--levels", type=int, default=384, help="judge: of a task of tables")
     parser.add_argument("--agents", type=int, default=64, help="judge: of a task of networks")
     args = parser.parse_args()

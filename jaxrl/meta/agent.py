@@ -223,7 +223,12 @@ class _Agent:
         seen = self.seen(jax.lax.stop_gradient(state.weights) if held else state.weights, rollout)
         lifetime = Lifetime(state.updates, hyper.lifetime)
         targets, weighed = self.told(self.rule.targets, hyper.rule, seen, lifetime)
-        factors = (1.0, 1.0) if self.rule.rates is None else self.rule.rates(hyper.rule, seen, targets, lifetime)
+        rates_of = self.rule.rates
+        factors = (1.0, 1.0) if rates_of is None else self.told(rates_of, hyper.rule, seen, targets, lifetime)
+        if len(factors) != 2:
+            raise ValueError(
+                f"{self.rule.name}: rates gives {len(factors)} factors; they are two, actor's and critic's."
+            )
         given = {"actor": hyper.learning_rate, "critic": hyper.critic_learning_rate}
         rates = {name: rate * factor for (name, rate), factor in zip(given.items(), factors, strict=True)}
         count = config.num_envs * config.num_steps

@@ -344,8 +344,7 @@ class RuleLearner:
         own = final_return(self.taught_by_rule, state, own_key)
         if self.opponent is None:
             return jnp.stack([own, own])
-        settings = hyper.agent.replace(lifetime=state.hyper.lifetime)
-        return jnp.stack([own, self.opponent(jax.random.split(other_key), settings, state.env_params)])
+        return jnp.stack([own, self.opponent(jax.random.split(other_key), state.hyper, state.env_params)])
 
     def renewed(self, state: MetaState, key: Array, report: dict[str, Array]) -> tuple[MetaState, dict[str, Array]]:
         """Evaluates the lives that are over and starts new ones in their place."""

@@ -13,12 +13,12 @@ from jaxtyping import Array
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
 from jaxrl.evaluation import evaluate
-from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
+from jaxrl.meta.agent import AgentConfig, AgentHyper, agent, check_rule
 from jaxrl.meta.rule import UpdateRule
 
 Antagonist = UpdateRule | Callable[[Any], Array] | None
-"""What agents' final returns are held against: a rule, by which a second agent lives on the same level; or a function
-of the level, such as its best return, against which they are the exact regret."""
+"""What agents' final returns are held against: a rule, by which a second agent lives on the same level with the same
+settings; or a function of the level, () each, such as its best return, against which they are the exact regret."""
 
 
 def lifetime_of(level: Any) -> Array:
@@ -72,7 +72,7 @@ def lived(algo: Algorithm, keys: Any, hyper: AgentHyper, level: Any) -> Array:
 
 
 def drawn_rates(key: Array, hyper: AgentHyper, spread: Array) -> AgentHyper:
-    """An agent's settings with both learning rates times exp(u), of each another u, uniform in (-spread, spread)."""
+    """An agent's settings with both learning rates times exp(u), each with its own u, uniform in (-spread, spread)."""
     actor, critic = jnp.exp(spread * jax.random.uniform(key, (2,), minval=-1.0))
     return hyper.replace(
         learning_rate=hyper.learning_rate * actor, critic_learning_rate=hyper.critic_learning_rate * critic
@@ -86,7 +86,11 @@ def other_return(
     if isinstance(antagonist, UpdateRule):
         other = agent(antagonist, env, config)
         return lambda keys, hyper, level: lived(other, keys, hyper.replace(rule=None), level)
-    return None if antagonist is None else lambda keys, hyper, level: antagonist(level)
+    if antagonist is None:
+        return None
+    if not callable(antagonist):
+        check_rule(antagonist)
+    return lambda keys, hyper, level: antagonist(level)
 
 
 def where_over(over: Array, fn: Callable[..., Array], args: Any, at_once: int, shape: tuple[int, ...]) -> Array:

@@ -844,4 +844,4 @@ def test_fit_says_that_replay_has_nothing_to_choose_among(levels, recwarn):
     said = [str(w.message) for w in recwarn if "nothing to choose" in str(w.message)]
     assert len(said) == (levels == "one") and result.metrics["learned"].all()
     if said:
-        assert "beyond a share of 0.016, and below min_fill" in said[0]
+        assert "a share of 0.016 is filled" in said[0]

@@ -25,6 +25,7 @@ The exact value of the best policy of a level whose objects stay is `optimal_val
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -237,11 +238,10 @@ class GridWorld(Environment):
         """The task whose params are the level: this one."""
         return self
 
-    def optimal_value(self, level: Level, discount: float | Float[Array, ""] = 1.0) -> Float[Array, ""]:
-        """The expected return of the best policy of an episode. Raises ValueError where objects change their cells."""
-        if self.moving:
-            raise ValueError(f"{self.id}: objects come back on random cells, so the best return is not known.")
-        return optimal_value(level, discount)
+    @property
+    def optimal_value(self) -> Callable[..., Array] | None:
+        """`optimal_value` of levels; None where objects change their cells, so that it is not known."""
+        return None if self.moving else optimal_value
 
     def initial(self, key: Array, params: Level) -> State:
         slots = self.max_objects

@@ -303,8 +303,9 @@ class _Session:
             rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
         self.done += count
         problems, last = self.program.diverged(self.carry), self.done == self.updates
+        rows = self.program.without_diverged(self.carry, first, rows)
         self.scores.look(rows, last)
-        self.history.add(first, self.program.without_diverged(self.carry, first, rows), last=last)
+        self.history.add(first, rows, last=last)
         if problems and (self.num_seeds is None or len(problems) == self.num_seeds):
             display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
             saved = self.saved
@@ -379,7 +380,7 @@ class _Scores:
         self.idle: Any = 0  # of each seed, updates since the start in which the student learned from nothing; or -1
         self.min_fill = min_fill
         self.most: Any = 0.0  # of each seed, the largest share of the buffer that was filled
-        self.still: Any = 0  # of each seed, updates since it grew
+        self.still: Any = 0  # of each seed, updates since it grew in which levels were finished
 
     def look(self, rows: dict[str, np.ndarray], last: bool) -> None:
         """Count the updates of `rows`; of the `last` ones, few are enough to warn."""
@@ -408,17 +409,19 @@ class _Scores:
                 "a curriculum.",
                 stacklevel=4,
             )
-        for filled in rows.get("buffer_filled", ()):
-            self.still = np.where(filled > self.most, 0, self.still + 1)
+        for filled, levels in zip(rows.get("buffer_filled", ()), rows["levels_finished"], strict=False):
+            self.still = np.where(filled > self.most, 0, self.still + (levels > 0))
             self.most = np.maximum(filled, self.most)
-        never = (self.most > 0) & (self.most < self.min_fill)
-        if not self.told and np.any(never & (self.still >= (self.LONG // 10 if last else self.LONG))):
+        few = (self.most > 0) & (self.most < self.min_fill)
+        few &= self.still >= (self.LONG // 10 if last else self.LONG)
+        if not self.told and np.any(few):
             self.told = True
+            still, most = (np.broadcast_to(x, np.shape(few))[few] for x in (self.still, self.most))
             warnings.warn(
-                f"In {int(np.max(self.still))} updates the curriculum's buffer did not fill beyond a share of "
-                f"{float(np.min(self.most)):.2g}, and below min_fill it replays nothing. A level function that draws "
-                "one level, or few, leaves nothing to choose: lower buffer_size or min_fill, or train without a "
-                "curriculum.",
+                f"In {int(np.max(still))} updates levels were finished and no new one came into the curriculum's "
+                f"buffer, of which a share of {float(np.min(most)):.2g} is filled; below min_fill it replays nothing. "
+                "A level function that draws one level, or few, leaves nothing to choose: lower buffer_size and "
+                "min_fill, or train without a curriculum.",
                 stacklevel=4,
             )
 

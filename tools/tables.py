@@ -54,6 +54,7 @@ FAMILIES: dict[str, Family] = {
     "quadcopter": Family("Quadcopters", "quadcopter.md"),
     "motor": Family("Electric motors", "motor.md"),
     "physics": Family("Physics", "physics.md"),
+    "navigation": Family("Robot navigation", "navigation.md"),
     "bandits": Family("Bandits", "bandits.md"),
     "bandits.restless": Family("Restless and coupled bandits", "restless.md"),
     "bsuite": Family("Behaviour suite", "bsuite.md"),

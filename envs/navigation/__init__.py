@@ -1,0 +1,1 @@
+"""Navigation: a robot that senses distances drives to a goal."""

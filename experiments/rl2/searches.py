@@ -49,7 +49,7 @@ def best_pulls(arms: int, pulls: int) -> float:
     return float(value[0])
 
 
-def best_search(env: Any, params: Any, layouts: int = 64, known: bool = False) -> float:
+def best_search(env: Any, params: Any, layouts: int = 4096, known: bool = False) -> float:
     """What the first trial of a rule world is worth to who knows the rulesets of `params` but not which of them holds
     (with `known`: also this), and sees the whole room and what is in hand: the mean over `layouts` first states."""
     world, limit, rulesets = env.env, int(params.trial_steps), params.ruleset

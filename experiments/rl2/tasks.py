@@ -178,6 +178,7 @@ class Task(NamedTuple):
     per: float = 1.0  # returns are divided by it
     config: dict[str, Any] = {}  # what differs from SHAPE
     hyper: dict[str, float] = {}  # what differs from HYPER
+    begin: Any = None  # the params of the first half of the steps; None: `params`
 
 
 def room(height: int, width: int, goals: tuple[int, ...], limit: int, visits: Any, steps: int) -> Task:
@@ -188,10 +189,12 @@ def room(height: int, width: int, goals: tuple[int, ...], limit: int, visits: An
     return Task(env, params, steps, best=env.optimal_value, first=first, limit=limit)
 
 
-def rule_world(rulesets: Ruleset, limit: int, steps: int, **settings: Any) -> Task:
+def rule_world(rulesets: Ruleset, limit: int, steps: int, begin: int = 0) -> Task:
+    """`begin`: the steps of a trial in the first half of learning. A rollout has 24 steps whatever the limit is."""
     env = Things(RuleWorld(layout="R1", size=5, view_size=3, meta=False, params_are_level=True))
-    params = Level(jnp.int32(limit), jnp.int32(limit), rulesets)
-    return Task(env, params, steps, limit=limit, **settings)
+    params, short = (Level(jnp.int32(n), jnp.int32(n), rulesets) for n in (limit, begin or limit))
+    config = {"num_steps": 24}
+    return Task(env, params, steps, limit=limit, config=config, hyper=XLAND, begin=short if begin else None)
 
 
 def tasks() -> dict[str, Task]:
@@ -226,7 +229,8 @@ def tasks() -> dict[str, Task]:
             best=kit.optimal_value,
             limit=40,
         ),
-        "one rule, 2 things": rule_world(one_rule(2), 6, 1_500_000, hyper=XLAND),
-        "one rule, 3 things": rule_world(one_rule(3), 6, 1_500_000, hyper=XLAND),
+        "one rule, 2 things": rule_world(one_rule(2), 6, 1_500_000),
+        "one rule, 15 steps": rule_world(one_rule(2), 15, 3_000_000),
+        "one rule, 6, then 15": rule_world(one_rule(2), 15, 3_000_000, begin=6),
         "two rules": rule_world(two_rules(), 30, 3_000_000),
     }

@@ -1,4 +1,4 @@
-"""Does RL^2 do better in its last trial on a task than in its first? Ten seeds on each of some families of tasks.
+"""Does RL^2 do better in its last trial on a task than in its first? Ten seeds, or fewer, on some families.
 
     python experiments/rl2/adapting.py [--only "corridor, 2 ends" ...] [--methods RL^2] [--seeds 10] [--again]
 
@@ -166,7 +166,7 @@ def table(report: dict) -> None:
 
 
 def picture(report: dict) -> None:
-    columns = min(4, len(report))
+    columns = min(3, len(report))
     rows = -(-len(report) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(2.9 * columns, 2.6 * rows), squeeze=False)
     for ax in axes.flat[len(report) :]:
@@ -185,7 +185,7 @@ def picture(report: dict) -> None:
         ax.set(title=name, xlabel="trial", xticks=range(1, TRIALS + 1))
         ax.set_ylim(0, None)
     axes[0, 0].set_ylabel("return of a trial")
-    axes[0, 0].legend(frameon=False, fontsize=7)
+    axes[0, 0].legend(frameon=False, fontsize=7, loc="lower right")
     figure.tight_layout()
     figure.savefig(FILE.with_suffix(".png"), dpi=110)
 

@@ -138,16 +138,18 @@ class Things(Worlds):
 
 
 SEEN = (WALL, BALL, SQUARE, PYRAMID, HEX, KEY, STAR)
+XLAND = {"gamma": 0.99, "gae_lambda": 0.95, "ent_coef": 0.02}  # discounts as xland-minigrid's
 THINGS = ((BALL, 1), (SQUARE, 2), (PYRAMID, 3), (HEX, 4))  # shape, colour
 WANTED, BETWEEN = (STAR, 5), (KEY, 6)
 
 
 def one_rule(choices: int) -> Ruleset:
-    """The goal is to hold a star. One of the first so many of four things turns into one when it is picked up; which is
+    """The goal is to hold a star. One of the things that lie about turns into one when it is picked up; which is
     hidden."""
-    goal = np.tile(np.array([HOLD, *WANTED, 0, 0], np.uint8), (4, 1))
-    rules = np.array([[[1, *THINGS[i % choices], *WANTED, 0, 0]] for i in range(4)], np.uint8)
-    return Ruleset(*map(jnp.asarray, (goal, rules, np.tile(np.array(THINGS, np.uint8), (4, 1, 1)))))
+    things = THINGS[:choices]
+    goal = np.tile(np.array([HOLD, *WANTED, 0, 0], np.uint8), (choices, 1))
+    rules = np.array([[[1, *thing, *WANTED, 0, 0]] for thing in things], np.uint8)
+    return Ruleset(*map(jnp.asarray, (goal, rules, np.tile(np.array(things, np.uint8), (choices, 1, 1)))))
 
 
 def two_rules() -> Ruleset:
@@ -158,47 +160,6 @@ def two_rules() -> Ruleset:
     goal = np.tile(np.array([HOLD, *WANTED, 0, 0], np.uint8), (len(pairs), 1))
     rules = np.array([[[1, *a, *BETWEEN, 0, 0], [3, *BETWEEN, *b, *WANTED]] for a, b in pairs], np.uint8)
     return Ruleset(*map(jnp.asarray, (goal, rules, np.tile(np.array(things, np.uint8), (len(pairs), 1, 1)))))
-
-
-def in_parts(function: Any, states: Any, size: int = 4096) -> Any:
-    """A jitted function of `size` states, of any number of them."""
-    number = len(jax.tree.leaves(states)[0])
-
-    def part(begin: int) -> Any:
-        rows = np.minimum(np.arange(begin, begin + size), number - 1)
-        return function(jax.tree.map(lambda x: np.asarray(x)[rows], states))
-
-    parts = [part(begin) for begin in range(0, number, size)]
-    return jax.tree.map(lambda *x: np.concatenate(x)[:number], *parts)
-
-
-def known_rules(env: Any, params: Any, layouts: int = 256) -> float:
-    """What a trial is worth to who knows the rules and sees the whole room: searched breadth first from `layouts` first
-    states."""
-    world, limit = env.env, int(params.trial_steps)
-    keys = jax.random.split(jax.random.key(98), layouts)
-    levels = jax.vmap(env.generate, (0, None))(keys, params)
-
-    def after(state):
-        moved = jax.vmap(lambda action: world.transition(keys[0], state, action, params))(jnp.arange(6))
-        return moved.state.replace(trial_time=jnp.zeros(6, jnp.int32)), moved.terminated
-
-    states, which, step = jax.vmap(world.initial)(keys, levels), np.arange(layouts), jax.jit(jax.vmap(after))
-    fewest, seen = np.full(layouts, limit / 0.9), np.empty(0, "V33")
-    for time in range(1, limit + 1):
-        states, found = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), in_parts(step, states))
-        which = np.repeat(which, 6)
-        fewest[which[found]] = time
-        names = [which.astype(">u4").view(np.uint8).reshape(-1, 4), states.grid]
-        names += [np.asarray(x, np.uint8)[:, None] for x in (states.position, states.direction, states.pocket)]
-        names = np.ascontiguousarray(np.concatenate(names, 1)).view("V33").ravel()
-        new = np.unique(names, return_index=True)[1]
-        new = new[~np.isin(names[new], seen) & ~np.isin(which[new], which[found])]
-        if not len(new):
-            break
-        seen, which = np.concatenate([seen, names[new]]), which[new]
-        states = jax.tree.map(lambda x, rows=new: x[rows], states)
-    return float(np.mean(1 - 0.9 * fewest / limit))
 
 
 # ---- the table
@@ -217,6 +178,7 @@ class Task(NamedTuple):
     per: float = 1.0  # returns are divided by it
     config: dict[str, Any] = {}  # what differs from SHAPE
     hyper: dict[str, float] = {}  # what differs from HYPER
+    begin: Any = None  # the params of the first half of the steps; None: `params`
 
 
 def room(height: int, width: int, goals: tuple[int, ...], limit: int, visits: Any, steps: int) -> Task:
@@ -227,10 +189,12 @@ def room(height: int, width: int, goals: tuple[int, ...], limit: int, visits: An
     return Task(env, params, steps, best=env.optimal_value, first=first, limit=limit)
 
 
-def rule_world(rulesets: Ruleset, limit: int, steps: int, **settings: Any) -> Task:
+def rule_world(rulesets: Ruleset, limit: int, steps: int, begin: int = 0) -> Task:
+    """`begin`: the steps of a trial in the first half of learning. A rollout has 24 steps whatever the limit is."""
     env = Things(RuleWorld(layout="R1", size=5, view_size=3, meta=False, params_are_level=True))
-    params = Level(jnp.int32(limit), jnp.int32(limit), rulesets)
-    return Task(env, params, steps, limit=limit, **settings)
+    params, short = (Level(jnp.int32(n), jnp.int32(n), rulesets) for n in (limit, begin or limit))
+    config = {"num_steps": 24}
+    return Task(env, params, steps, limit=limit, config=config, hyper=XLAND, begin=short if begin else None)
 
 
 def tasks() -> dict[str, Task]:
@@ -265,7 +229,8 @@ def tasks() -> dict[str, Task]:
             best=kit.optimal_value,
             limit=40,
         ),
-        "one rule, 2 things": rule_world(one_rule(2), 15, 1_500_000),
-        "one rule, 4 things": rule_world(one_rule(4), 15, 1_500_000),
+        "one rule, 2 things": rule_world(one_rule(2), 6, 1_500_000),
+        "one rule, 15 steps": rule_world(one_rule(2), 15, 3_000_000),
+        "one rule, 6, then 15": rule_world(one_rule(2), 15, 3_000_000, begin=6),
         "two rules": rule_world(two_rules(), 30, 3_000_000),
     }

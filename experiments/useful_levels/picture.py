@@ -59,7 +59,9 @@ def draw(report, out):
     """All held-out levels and their worst tenth, by family: a method a row, with its interval."""
     families = [name for name in TITLES if any(pair.startswith(f"{name}/") for pair in report)]
     rows = -(-len(families) // 2)
-    figure, axes = plt.subplots(rows, 2, figsize=(10, 3.6 * rows), layout="constrained", sharex=True, sharey=True)
+    figure, axes = plt.subplots(
+        rows, 2, figsize=(10, 3.6 * rows), layout="constrained", sharex=True, sharey=True, squeeze=False
+    )
     for axis in axes.flat[len(families) :]:
         axis.set_axis_off()
     names = [name for name in METHODS if any(pair.endswith(f"/{name}") for pair in report)][::-1]

@@ -12,7 +12,13 @@ from jaxrl.host.plotting import COLORS
 from jaxrl.host.statistics import bootstrap_interval, told
 
 FILE = Path(__file__).with_name("results.json")
-TITLES = {"maze13": "mazes", "maze13_long": "mazes, 10 x the steps", "maze17": "larger mazes", "car": "cars"}
+TITLES = {
+    "maze13": "mazes",
+    "maze13_fast": "mazes, twice the rate",
+    "maze13_long": "mazes, 10 x the steps",
+    "maze17": "larger mazes",
+    "car": "cars",
+}
 MEASURES = ("mean", "worst tenth", "worst hundredth")
 
 

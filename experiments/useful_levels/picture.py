@@ -12,7 +12,13 @@ from jaxrl.host.plotting import COLORS
 from jaxrl.host.statistics import bootstrap_interval, told
 
 FILE = Path(__file__).with_name("results.json")
-TITLES = {"maze13": "mazes", "car": "cars"}
+TITLES = {
+    "maze13": "mazes",
+    "maze13_fast": "mazes, twice the rate",
+    "maze13_long": "mazes, 10 x the steps",
+    "maze17": "larger mazes",
+    "car": "cars",
+}
 MEASURES = ("mean", "worst tenth", "worst hundredth")
 
 
@@ -56,11 +62,16 @@ def tables(report):
 
 
 def draw(report, out):
-    """The worst tenth of each family: a method a row, with its interval."""
+    """All held-out levels and their worst tenth, by family: a method a row, with its interval."""
     families = [name for name in TITLES if any(pair.startswith(f"{name}/") for pair in report)]
-    figure, axes = plt.subplots(1, len(families), figsize=(5 * len(families), 3.4), layout="constrained", sharey=True)
+    rows = -(-len(families) // 2)
+    figure, axes = plt.subplots(
+        rows, 2, figsize=(10, 3.6 * rows), layout="constrained", sharex=True, sharey=True, squeeze=False
+    )
+    for axis in axes.flat[len(families) :]:
+        axis.set_axis_off()
     names = [name for name in METHODS if any(pair.endswith(f"/{name}") for pair in report)][::-1]
-    for axis, family in zip(np.atleast_1d(axes), families, strict=True):
+    for axis, family in zip(axes.flat, families, strict=False):
         for y, name in enumerate(names):
             if f"{family}/{name}" not in report:
                 continue
@@ -70,12 +81,14 @@ def draw(report, out):
                 axis.plot([low, high], [y + 0.12 - 0.24 * i] * 2, color=color, linewidth=2)
                 label = ("all held-out levels", "their worst tenth")[i]
                 axis.plot(x.mean(), y + 0.12 - 0.24 * i, "o", color=color, markersize=5, label=label)
-        axis.set(title=TITLES[family], xlabel="share of the episodes solved", xlim=(0, 1))
+        axis.set(title=TITLES[family], xlim=(0, 1))
         axis.set_yticks(range(len(names)), [METHODS[name].title for name in names])
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="x", alpha=0.25)
-    handles, labels = np.atleast_1d(axes)[0].get_legend_handles_labels()
-    np.atleast_1d(axes)[0].legend(handles[:2], labels[:2], frameon=False, fontsize=7)
+    for axis in axes[-1]:
+        axis.set_xlabel("share of the episodes solved")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    axes.flat[0].legend(handles[:2], labels[:2], frameon=False, fontsize=7)
     figure.savefig(out, dpi=120)
     plt.close(figure)
 

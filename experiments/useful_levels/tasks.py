@@ -57,7 +57,7 @@ class Family(NamedTuple):
 # ---- mazes with so many walls that few have a way to the goal
 
 
-def maze(size: int, walls: int, steps: int, look: sfl.Config) -> Family:
+def maze(size: int, walls: int, max_steps: int, steps: int, look: sfl.Config, learning_rate: float = 1e-3) -> Family:
     """Mazes of size x size cells of which `walls` are drawn, with replacement, to be walls."""
     task, params = jaxrl.make("Maze-v0", height=size, width=size)
     solvable = jaxrl.make("Maze-v0", height=size, width=size, solvable=True)[0]
@@ -66,12 +66,12 @@ def maze(size: int, walls: int, steps: int, look: sfl.Config) -> Family:
         task.as_levels(),
         task.generate,
         solvable.generate,
-        strongly_typed(params.replace(walls=walls, max_steps=100)),
+        strongly_typed(params.replace(walls=walls, max_steps=max_steps)),
         kit.optimal_value,
         task.mutate,
         None,
         ppo.Config(num_envs=32, num_steps=128, num_epochs=2, num_minibatches=4, hidden=(64, 64)),
-        ppo.Hyper(learning_rate=1e-3, gamma=0.98),
+        ppo.Hyper(learning_rate=learning_rate, gamma=0.98),
         steps,
         look,
     )
@@ -159,7 +159,12 @@ def car(steps: int, look: sfl.Config) -> Family:
     )
 
 
+# SFL's buffer has about as many levels as those of a look that can be solved.
+LOOK = sfl.Config(32, 256, 200, 256, 30)
 FAMILIES = {
-    "maze13": lambda: maze(13, 134, 250_000, sfl.Config(64, 256, 200, 256, 30)),
+    "maze13": lambda: maze(13, 134, 100, 250_000, LOOK),
+    "maze13_fast": lambda: maze(13, 134, 100, 250_000, LOOK, 2e-3),
+    "maze13_long": lambda: maze(13, 134, 100, 2_500_000, LOOK, 2e-3),
+    "maze17": lambda: maze(17, 230, 150, 500_000, sfl.Config(16, 256, 300, 256, 30), 2e-3),
     "car": lambda: car(400_000, sfl.Config(32, 128, 400, 128, 45)),
 }

@@ -2,6 +2,7 @@
 
 import collections
 import gc
+import importlib
 import os
 import sys
 import zlib
@@ -99,6 +100,25 @@ def let_the_first_be_quick(items):
 
 MOST_MAPPINGS = 20_000
 """Of memory a process; Linux allows 65,530, each program takes a few, and XLA dies of the last one."""
+
+
+@pytest.fixture(scope="session")
+def of_study():
+    """`of_study(folder, *names)`: modules of experiments/folder. They are forgotten once they are imported, since other
+    studies have modules of the same names."""
+
+    def imported(folder, *names):
+        path = str(Path(__file__).parents[1] / "experiments" / folder)
+        sys.path.insert(0, path)
+        try:
+            return [importlib.import_module(name) for name in names]
+        finally:
+            sys.path.remove(path)
+            for name, module in list(sys.modules.items()):
+                if (getattr(module, "__file__", None) or "").startswith(path + os.sep):
+                    del sys.modules[name]
+
+    return imported
 
 
 def pytest_runtest_teardown():

@@ -136,7 +136,7 @@ def digest(rule: Any) -> int:
 
 def train(args: argparse.Namespace) -> None:
     kind, rule_of, config = RULE[args.begins]
-    rule, names = rule_of(config), ("begins", "seed", "learning_rate", "decay", "times", "families")
+    rule, names = rule_of(config), ("begins", "seed", "learning_rate", "sigma", "decay", "times", "families")
     asked = {name: getattr(args, name) for name in names}
     before = gradients.load(args.init) if args.init else None
     if before and before.config != config:
@@ -181,7 +181,7 @@ def train(args: argparse.Namespace) -> None:
             rates = AgentHyper().replace(learning_rate=jnp.float32(actor), critic_learning_rate=jnp.float32(critic))
             # The rate falls once a round, not once a family.
             hyper = StrategyHyper().replace(
-                agent=rates, rate_spread=1.2, decay=args.decay, learning_rate=args.learning_rate
+                agent=rates, rate_spread=1.2, decay=args.decay, learning_rate=args.learning_rate, sigma=args.sigma
             )
             hyper = jax.tree.map(
                 lambda new, old: jnp.asarray(new, old.dtype), hyper.replace(curriculum=None), start.hyper
@@ -292,6 +292,7 @@ def main() -> None:
     parser.add_argument("--begins", choices=list(RULE), default="a2c", help="the rule that it is at the start")
     parser.add_argument("--init", help="a rule's file to go on from")
     parser.add_argument("--learning-rate", type=float, default=1e-2)
+    parser.add_argument("--sigma", type=float, default=0.1, help="of the noise on the rule's weights")
     parser.add_argument("--decay", type=float, default=0.998, help="of the learning rate, a round")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="train: of these")
     parser.add_argument("--times", type=int, default=1, help="as many pairs of rules a round, for a GPU")

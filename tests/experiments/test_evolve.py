@@ -1,6 +1,5 @@
 """The study that evolves a rule: its training goes on where it was stopped, and goes on with nothing else."""
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -43,9 +42,8 @@ def test_training_goes_on_where_it_was_stopped(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.light
-def test_all_families_can_be_lived_in_and_slips_are_random_moves(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "experiments/learned_rules")
-    module, keys = importlib.import_module("evolve"), jax.random.split(jax.random.key(0), 32)
+def test_all_families_can_be_lived_in_and_slips_are_random_moves(of_study):
+    [module], keys = of_study("learned_rules", "evolve"), jax.random.split(jax.random.key(0), 32)
     for family in {**module.FAMILIES, **module.UNSEEN}.values():
         env, params = module.world(family)
 

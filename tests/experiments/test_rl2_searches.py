@@ -1,8 +1,6 @@
 """The best first trials that experiments/rl2 prints beside its policies, against shorter ways to the same numbers."""
 
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,18 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-STUDY = Path(__file__).resolve().parents[2] / "experiments" / "rl2"
-
 
 @pytest.fixture(scope="module")
-def study():
-    sys.path.insert(0, str(STUDY))
-    try:
-        import searches
-        import tasks
-    finally:
-        sys.path.remove(str(STUDY))
-    return searches, tasks
+def study(of_study):
+    return of_study("rl2", "searches", "tasks")
 
 
 @cache

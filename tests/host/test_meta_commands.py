@@ -158,7 +158,11 @@ def test_agents_are_taught_by_a_rule_from_the_command_line(tmp_path):
         ("meta-train --by strategies --tasks CartPole-v1", 2, "needs a rule and tasks"),
         (f"meta-train lpg {TASKS} --hyper.curriculum.replay-prob 0.9", 2, "--config.curriculum: groove"),
         (f"meta-train lpg {TASKS} --config.curriculum plr", 1, "choose one of dr, groove"),
-        ("meta-train lpg --tasks GridWorld-small-v0 --config.curriculum groove_exact", 1, "knows no `optimal_value`"),
+        (
+            "meta-train lpg --tasks GridWorld-small-v0 --env.observation maps --config.curriculum groove_exact",
+            1,
+            "knows no `optimal_value`",
+        ),
         ("meta-train lpg --tasks CartPole-v1 --config.curriculum groove_exact", 1, "knows no `optimal_value`"),
         (f"meta-train lpg {TASKS} --by chance", 2, "--by chance: choose one of gradients, strategies"),
         (f"meta-train lpg {TASKS} --mesh envs=2", 2, "it is the rules that are spread"),

@@ -1,8 +1,6 @@
 """What `experiments/in_context` hands to algorithm distillation, and what it holds out."""
 
-import importlib
 import itertools
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,9 +11,8 @@ from jaxrl.wrappers import PreviousActionReward
 
 
 @pytest.fixture
-def tasks(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "experiments" / "in_context"))
-    return importlib.import_module("tasks")
+def tasks(of_study):
+    return of_study("in_context", "tasks")[0]
 
 
 def test_held_out_tasks_are_never_drawn(tasks):

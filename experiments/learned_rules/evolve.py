@@ -175,9 +175,10 @@ def train(args: argparse.Namespace) -> None:
     begin = time.process_time() - seconds
     while done < args.rounds:
         key = jax.random.fold_in(jax.random.key(args.seed), done)
-        row, many = {}, rule.passes > 1
+        row = {}
         for i, (name, (_, start, update)) in enumerate(learners.items()):
-            actor, critic = np.array(USUAL[FAMILIES[name].config]) * (IN_PASSES[FAMILIES[name].config] if many else 1)
+            about = np.array(USUAL[FAMILIES[name].config])
+            actor, critic = about * IN_PASSES[FAMILIES[name].config] if rule.passes > 1 else about
             rates = AgentHyper().replace(learning_rate=jnp.float32(actor), critic_learning_rate=jnp.float32(critic))
             # The rate falls once a round, not once a family.
             hyper = StrategyHyper().replace(

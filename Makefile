@@ -1,7 +1,7 @@
 # Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
 #   make demo    make test    make test-all    make test-slice    make test-shard    make test-budget    make lint
-#   make bench    make bench-all    make results    make lock    make test-targets    make docs    make docs-serve
-#   make release-check
+#   make bench    make bench-all    make results    make baselines    make lock    make test-targets    make docs
+#   make docs-serve    make release-check
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
@@ -15,7 +15,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 LIGHT := $(BIN)/python -m pytest --light $(PYTEST_ARGS)
 OPTIMISED := $(BIN)/python -m pytest --optimised $(PYTEST_ARGS)
 
-.PHONY: help demo test test-all test-slice test-shard test-budget test-targets lint format lock bench bench-all results docs \
+.PHONY: help demo test test-all test-slice test-shard test-budget test-targets lint format lock bench bench-all results baselines docs \
 	docs-serve release-check clean
 
 help:
@@ -79,6 +79,14 @@ bench-all: $(VENV)/.installed-dev
 
 results: $(VENV)/.installed-dev
 	$(BIN)/python experiments/results/run.py
+
+# The scores of record of all ids, or of those that match: make baselines ONLY="Maze*". Goes on where it was stopped.
+ONLY ?= *
+baselines: $(VENV)/.installed-dev
+	nice -n 19 $(BIN)/python experiments/scores/run.py random --only '$(ONLY)'
+	nice -n 19 $(BIN)/python experiments/scores/run.py reference --only '$(ONLY)'
+	nice -n 19 $(BIN)/python experiments/scores/run.py ours
+	nice -n 19 $(BIN)/python experiments/scores/run.py page
 
 # The documentation site, a folder a version beside what is in site/ already; http://localhost:8000 shows it while it is
 # written. The theme warns of a mkdocs 2 that it does not work with, and the extra excludes.

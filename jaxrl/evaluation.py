@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -79,7 +80,28 @@ def evaluate(
             raise ValueError(f"{name}={value}: it must be at least 1.")
     if max_steps is None and is_concrete(env_params) and np.max(np.asarray(env_params.max_steps)) == NO_LIMIT:
         raise ValueError(f"{env.id} has no time limit: give evaluate a max_steps.")
-    act = actor(algo, env, greedy)
+    act = functools.partial(actor(algo, env, greedy), policy)
+    agents = (env.num_agents,) if env.num_agents > 1 else ()
+    carry = algo.initial_carry((num_episodes, *agents))
+    return episodes(act, carry, key, env, env_params, num_episodes=num_episodes, max_steps=max_steps)
+
+
+def episodes(
+    act: Callable[..., tuple[Any, Any]],
+    carry: Any,
+    key: Array,
+    env: Environment,
+    env_params: Any,
+    *,
+    num_episodes: int,
+    max_steps: int | None,
+) -> EpisodeStats:
+    """`evaluate` of anything that acts: `act(key, env_state, obs, env_params, carry) -> (action, carry)`.
+
+    Args:
+        carry: what it remembers at first, leaves (E, ...).
+        max_steps: None: the task's own limit, which there must be.
+    """
     env_params = strongly_typed(env_params)
     cap = jnp.int32(NO_LIMIT if max_steps is None else max_steps)
     reset_key, run_key = jax.random.split(fast_key(key))
@@ -98,7 +120,7 @@ def evaluate(
 
     def step(run):
         key, act_key, env_key = jax.random.split(run.key, 3)
-        action, carry = act(policy, act_key, run.state, run.obs, env_params, run.carry)
+        action, carry = act(act_key, run.state, run.obs, env_params, run.carry)
         env_keys = jax.random.split(env_key, num_episodes)
         ts = jax.vmap(env.step, (0, 0, 0, None))(env_keys, run.state, action, env_params)
         on = ~run.stats.finished
@@ -112,5 +134,4 @@ def evaluate(
     none = EpisodeStats(
         jnp.zeros((num_episodes, *agents)), jnp.zeros(num_episodes, jnp.int32), jnp.zeros(num_episodes, bool)
     )
-    start = Run(obs, state, algo.initial_carry((num_episodes, *agents)), run_key, none)
-    return jax.lax.while_loop(going, step, start).stats
+    return jax.lax.while_loop(going, step, Run(obs, state, carry, run_key, none)).stats

@@ -1,16 +1,20 @@
-"""What learned rules are worth: over lives of several lengths, as a measure of levels, and with GROOVE's two faults.
+"""What learned rules are worth: over lives of several lengths, as a measure of levels, and by how they are learned.
 
     python experiments/learned_rules/run.py lives [--rules lpg-cpu-1 ...] [--levels 64]
     python experiments/learned_rules/run.py regret [--rule lpg-cpu-1] [--levels 256]
-    python experiments/learned_rules/run.py faults [--updates 400] [--seeds 2]
+    python experiments/learned_rules/run.py faults [--updates 300] [--seeds 2]
+    python experiments/learned_rules/run.py choices [--updates 400] [--seeds 3] [--levels 128]
 
 Each writes its part of results.json beside this file, and `lives` the picture.
 """
 
 import argparse
+import functools
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +23,14 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import jaxrl
-from jaxrl.algos.curricula import dr
+from jaxrl.algos.curricula import dr, groove
 from jaxrl.algos.meta import lpg
 from jaxrl.algos.rule_learners import gradients
 from jaxrl.envs.grid.grid_world.grid_world import optimal_value
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import told
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
-from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner, policy_gradient
+from jaxrl.meta.lifetimes import MetaConfig, learner, policy_gradient
 from jaxrl.meta.lives import lived
 
 matplotlib.use("Agg")
@@ -144,72 +148,109 @@ def broadcast(log_prob, advantage):
     return -jnp.mean(log_prob.T[:, None, :] * normalized.T[:, :, None])
 
 
-VARIANTS = {  # the loss that judges a policy, and the learning rate of the critic that its advantages need
-    "as it should be": (policy_gradient, 4.0),
-    "a critic that never learns": (policy_gradient, 0.0),
-    "every step credited with every advantage": (broadcast, 4.0),
-    "both": (broadcast, 0.0),
+class Variant(NamedTuple):
+    """How a rule is learned; the defaults are as it should be, with levels as they are drawn."""
+
+    policy_loss: Callable = policy_gradient  # judges a policy
+    critic_learning_rate: float = 4.0  # of the critic that its advantages need
+    held_inputs: bool = False
+    levels: str = "dr"  # as `curriculum` of jaxrl meta-train
+    rate_spread: float = 0.0  # of the agents' learning rates
+
+
+FAULTS = {
+    "as it should be": Variant(),
+    "a critic that never learns": Variant(critic_learning_rate=0.0),
+    "every step credited with every advantage": Variant(broadcast),
+    "both": Variant(broadcast, 0.0),
+}
+CHOICES = {
+    "random levels": Variant(rate_spread=1.2),
+    "random levels, inputs held fixed": Variant(rate_spread=1.2, held_inputs=True),
+    "levels by regret to A2C": Variant(rate_spread=1.2, levels="groove"),
+    "levels by exact regret": Variant(rate_spread=1.2, levels="groove_exact"),
+    "levels by regret to A2C, inputs held fixed": Variant(rate_spread=1.2, levels="groove", held_inputs=True),
 }
 
 
-def faults(args: argparse.Namespace) -> None:
-    """Rules learned with each of the two silent faults of GROOVE's released code, and what their agents get."""
+def compared(part: str, variants: dict[str, Variant], args: argparse.Namespace) -> None:
+    """Rules learned in several ways, and the final returns of their agents; the first variant is the baseline."""
     env, params = jaxrl.make("GridWorld-small-v0", observation="index")
     rule, config = lpg.rule(lpg.RuleConfig(features=16)), AgentConfig(num_envs=args.workers)
     _, tuning = levels(1, args.levels // 4)
     _, judging = levels(2, args.levels)
     last = jnp.int32(100)
 
-    def teaching(policy_loss):
+    @functools.cache
+    def teaching(policy_loss, held_inputs, chosen):
+        by_regret = groove.make(env.generate, groove.Config(buffer_size=args.agents * 16))
         algo = learner(
             rule,
             env,
-            dr.make(env.generate),
-            MetaConfig(num_agents=args.agents, remat=False),
+            dr.make(env.generate) if chosen == "dr" else by_regret,
+            MetaConfig(num_agents=args.agents, remat=False, held_inputs=held_inputs),
             config,
             policy_loss=policy_loss,
             lifetime_fn=gradients.Uniform(10, 100),
+            antagonist={"groove": gradients.baseline(), "groove_exact": optimal_value}.get(chosen),
         )
-        return jax.jit(lambda key, hyper: jaxrl.train(algo, key, args.updates, hyper, params)[0].weights)
+        train = jax.jit(lambda key, hyper: jaxrl.train(algo, key, args.updates, hyper, params)[0].weights)
+        return train, algo.hyper()
 
     @jax.jit
     def judged(weights, params, rates, key):
         return returns_of(rule, env, params, rates, key, last, weights, config)
 
-    teach = {policy_loss: teaching(policy_loss) for policy_loss in (policy_gradient, broadcast)}
-    asked = {name: getattr(args, name) for name in ("updates", "seeds", "agents", "workers", "levels")}
-    found = {**asked, "variants": {}}
+    asked = {name: getattr(args, name) for name in ("updates", "agents", "workers", "levels")}
+    found = json.loads(RESULTS.read_text()).get(part, {}) if RESULTS.exists() else {}
+    if {name: found.get(name) for name in asked} != asked:
+        found = {**asked, "variants": {}}
     for seed in range(args.seeds):
-        for name, (policy_loss, critic_rate) in VARIANTS.items():
+        for name, variant in variants.items():
+            rows = found["variants"].setdefault(name, [])
+            if seed < len(rows):
+                continue
             begin, key = time.process_time(), jax.random.key(seed)
-            hyper = MetaHyper().replace(learning_rate=1e-3, critic_learning_rate=critic_rate)
-            weights = teach[policy_loss](key, hyper)
+            teach, hyper = teaching(variant.policy_loss, variant.held_inputs, variant.levels)
+            numbers = {"learning_rate": 1e-3, "critic_learning_rate": variant.critic_learning_rate}
+            numbers["rate_spread"] = variant.rate_spread
+            weights = teach(key, hyper.replace(**{name: jnp.float32(x) for name, x in numbers.items()}))
             tried = [float(judged(weights, tuning, jnp.array(pair), key).mean()) for pair in RATES]
             pair = RATES[int(np.argmax(np.nan_to_num(tried, nan=-np.inf)))]
             got = np.asarray(judged(weights, judging, jnp.array(pair), key))
-            row = {"returns": got.round(4).tolist(), "learning_rates": pair}
-            found["variants"].setdefault(name, []).append(row)
+            rows.append({"returns": got.round(4).tolist(), "learning_rates": pair})
             print(name, seed, f"{got.mean():.3f}", pair, f"{time.process_time() - begin:.0f} s", flush=True)
-            save("faults", found)
-    intact = np.mean([row["returns"] for row in found["variants"]["as it should be"]], 0)
+            save(part, found)
+    seeds = min(len(rows) for rows in found["variants"].values())
+    baseline = np.mean([row["returns"] for row in found["variants"][next(iter(variants))][:seeds]], 0)
     for name, rows in found["variants"].items():
-        returns = np.array([row["returns"] for row in rows])
-        apart = returns.mean(0) - intact
+        returns = np.array([row["returns"] for row in rows[:seeds]])
+        apart = returns.mean(0) - baseline
         print(f"| {name} | {returns.mean(1).round(3)} | {told(apart, '+.3f', np.mean)} |")
+
+
+def faults(args: argparse.Namespace) -> None:
+    """Rules learned with each of the two silent faults of GROOVE's released code."""
+    compared("faults", FAULTS, args)
+
+
+def choices(args: argparse.Namespace) -> None:
+    """Rules learned with what agents give to the rule held fixed or not, on levels at random or by regret."""
+    compared("choices", CHOICES, args)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["lives", "regret", "faults"])
+    parser.add_argument("part", choices=["lives", "regret", "faults", "choices"])
     parser.add_argument("--rules", nargs="+", default=["lpg-cpu-1"], help="lives: names or files")
     parser.add_argument("--rule", default="lpg-cpu-1", help="regret: name or file")
     parser.add_argument("--levels", type=int, default=64)
-    parser.add_argument("--updates", type=int, default=250, help="regret: of a life; faults: meta-updates")
-    parser.add_argument("--seeds", type=int, default=2, help="faults")
-    parser.add_argument("--agents", type=int, default=16, help="faults: that learn at once")
-    parser.add_argument("--workers", type=int, default=16, help="faults: environments of an agent")
+    parser.add_argument("--updates", type=int, default=250, help="regret: of a life; faults, choices: meta-updates")
+    parser.add_argument("--seeds", type=int, default=2, help="faults, choices")
+    parser.add_argument("--agents", type=int, default=16, help="faults, choices: that learn at once")
+    parser.add_argument("--workers", type=int, default=16, help="faults, choices: environments of an agent")
     args = parser.parse_args()
-    {"lives": lives, "regret": regret, "faults": faults}[args.part](args)
+    {"lives": lives, "regret": regret, "faults": faults, "choices": choices}[args.part](args)
 
 
 if __name__ == "__main__":

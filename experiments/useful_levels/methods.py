@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from tasks import Drawn, Family
 import jaxrl
 from jaxrl.algorithm import Algorithm
 from jaxrl.algos import ppo
-from jaxrl.algos.curricula import accel, alp_gmm, plr, sfl
+from jaxrl.algos.curricula import accel, alp_gmm, paired, plr, sfl
 from jaxrl.curriculum import attach, learnability, max_mc, oracle_regret
 
 BUFFER = 256
@@ -38,6 +39,7 @@ METHODS = {
     "sfl": Method("SFL", "sfl learnability", {"replay_share": 0.5}),
     "sfl_regret": Method("SFL by known regret", "sfl regret", {"replay_share": 0.5}),
     "alp_gmm": Method("ALP-GMM", "alp_gmm none", {}),
+    "paired": Method("PAIRED", "paired none", {}),
 }
 
 
@@ -56,6 +58,9 @@ def under(student: Algorithm, family: Family, curriculum: str) -> Algorithm:
     if kind == "accel":
         config = accel.Config(BUFFER, robust=False, num_edits=5)
         return attach(student, accel.make(family.level, family.mutate, config, score=score))
+    if kind == "paired":
+        config = dataclasses.replace(family.config, num_steps=family.editor.num_steps, conv=(16,))
+        return paired.make(student, ppo.make(family.editor, config), family.editor.level)
     if kind == "alp_gmm":
 
         def level_at(drawn: Drawn, x: jax.Array) -> Any:
@@ -68,6 +73,9 @@ def under(student: Algorithm, family: Family, curriculum: str) -> Algorithm:
 def settings(method: str, family: Family, hyper: Any, tuned: tuple[str, ...]) -> tuple[Any, Drawn]:
     """`(settings, params)` of a method; `tuned` are others, NAME=VALUE, of the student or of the curriculum."""
     chosen = METHODS[method]
+    if method == "paired":
+        designer = hyper.designer.replace(learning_rate=jnp.float32(1e-3), ent_coef=jnp.float32(0.05))  # as JaxUED's
+        return hyper.replace(designer=designer), family.design
     changes = {**chosen.settings, **{name: float(value) for name, value in (x.split("=") for x in tuned)}}
     own = {name: jnp.float32(value) for name, value in changes.items() if hasattr(hyper.curriculum, name)}
     others = {name: jnp.float32(value) for name, value in changes.items() if name not in own}

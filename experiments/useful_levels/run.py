@@ -29,7 +29,9 @@ from jaxrl.host.run.run_folder import environment_of_run
 
 FILE = Path(__file__).with_name("results.json")
 EPISODES = 3  # of a judgement on a level
-PAIRS = [f"{family}/{method}" for family in FAMILIES for method in METHODS if method != "alp_gmm" or family == "car"]
+ONLY = {"alp_gmm": "car", "paired": "maze"}
+"""Methods that are for families of these names."""
+PAIRS = [f"{family}/{name}" for family in FAMILIES for name in METHODS if family.startswith(ONLY.get(name, ""))]
 
 
 def judge_of(family):

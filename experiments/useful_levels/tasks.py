@@ -43,6 +43,8 @@ class Family(NamedTuple):
     hyper: ppo.Hyper
     steps: int  # of a run, all of them counted
     look: sfl.Config
+    editor: Any = None  # an environment in which PAIRED's designer builds levels; its params
+    design: Any = None
 
     def level(self, key: jax.Array, drawn: Drawn) -> Any:
         """The level function of all methods."""
@@ -61,6 +63,7 @@ def maze(size: int, walls: int, max_steps: int, steps: int, look: sfl.Config, le
     """Mazes of size x size cells of which `walls` are drawn, with replacement, to be walls."""
     task, params = jaxrl.make("Maze-v0", height=size, width=size)
     solvable = jaxrl.make("Maze-v0", height=size, width=size, solvable=True)[0]
+    editor, design = jaxrl.make("MazeEditor-v0", height=size, width=size, num_walls=walls)
     return Family(
         f"mazes, {size} x {size}",
         task.as_levels(),
@@ -74,6 +77,8 @@ def maze(size: int, walls: int, max_steps: int, steps: int, look: sfl.Config, le
         ppo.Hyper(learning_rate=learning_rate, gamma=0.98),
         steps,
         look,
+        editor,
+        strongly_typed(design.replace(level_max_steps=max_steps)),
     )
 
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl import registry, scores
 from jaxrl.canvas import COLORS
 from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.host.run.config_file import checked
-from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, unit_of_steps
+from jaxrl.host.run.recipe_inputs import settings_of
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, tree_values, unit_of_steps
 
 
 def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
@@ -50,6 +52,38 @@ def _drawn(folder: str | Path, metric: str) -> tuple[str, np.ndarray, np.ndarray
     return "return_of_evaluations", steps, values
 
 
+def _normalized(folder: str | Path, name: str, values: np.ndarray) -> np.ndarray:
+    """A run's returns as shares of the way from random's to the top of record."""
+    if name not in ("episode_return", "return", "return_of_evaluations"):
+        raise RunFolderError(f"{folder}: of {name} there is no score of record, only of episode_return and return.")
+    from jaxrl.host.report.runs import swept
+
+    recipe = _config(folder).get("recipe") or (swept(Path(folder)) or {}).get("recipe")
+    if recipe is None or "made" in recipe:
+        raise RunFolderError(f"{folder}: its task was made in Python, and scores of record are of ids.")
+    if recipe.get("curriculum"):
+        raise RunFolderError(f"{folder}: its returns are on levels that a curriculum chose, not those of record.")
+    id = recipe["env_id"]
+    try:
+        record = scores.of(id)
+        shares = scores.normalized(id, values)
+    except ValueError as error:
+        raise RunFolderError(f"{folder}: {error}") from None
+    env, params = registry.make(id)
+    usual = tree_values(params)
+    given = {**usual, **recipe["params"]}
+    if registry.make(id, **settings_of(recipe))[0] != env or any(
+        np.any(np.float32(given[x]) != np.float32(usual[x])) for x in usual
+    ):
+        raise RunFolderError(f"{folder}: settings or params are not those of {id}, of which the scores are.")
+    cap = recipe.get("run", {}).get("eval_max_steps")
+    if name != "episode_return" and min(usual["max_steps"], cap or usual["max_steps"]) != record.cap:
+        raise RunFolderError(
+            f"{folder}: its evaluations were cut after {cap} steps, those of record after {record.cap}."
+        )
+    return shares
+
+
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
     """Trailing mean over `window` rows that ignores NaN; the first rows average what there is."""
     filled = np.where(np.isnan(values), 0.0, values)
@@ -59,7 +93,11 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def plot(
-    folders: Sequence[str | Path], out: str | Path, metric: str = "episode_return", window: int | None = None
+    folders: Sequence[str | Path],
+    out: str | Path,
+    metric: str = "episode_return",
+    window: int | None = None,
+    normalized: bool = False,
 ) -> Path:
     """Curves of runs against their steps: the mean over seeds, the single seeds behind it.
 
@@ -67,8 +105,10 @@ def plot(
         metric: of a run in which no episode ended, as none does in learning from a dataset, `episode_return` is the
             `return` of its evaluations.
         window: rows of the trailing mean; default a fortieth of the run.
+        normalized: returns of each run as `jaxrl.scores.normalized`, so that runs of several tasks may be on one axis.
 
-    Raises RunFolderError for a folder without the metric or with no return, ValueError for no folders, a window below
+    Raises RunFolderError for a folder without the metric or with no return, and if it is normalized for one whose task
+    is not as its id has it, or has no score of record, ValueError for no folders, a window below
     1, or a suffix that matplotlib cannot write.
     """
     if not folders:
@@ -80,10 +120,13 @@ def plot(
         which = ", ".join(map(str, folders))
         raise RunFolderError(f"{which}: no return to plot, no episode ended and no evaluation has one.")
     names = list(dict.fromkeys(_words(name) for name, *_ in curves))
+    if normalized:
+        curves = [(name, steps, _normalized(folder, name, values), folder) for name, steps, values, folder in curves]
+        names = [f"normalized {name}" for name in names]
     configs = [_config(folder) for folder in folders]
     over = dict.fromkeys(unit_of_steps(config) for config in configs)
     tasks = list(dict.fromkeys(str(config.get("env")) for config in configs))
-    if len(tasks) > 1:
+    if len(tasks) > 1 and not normalized:
         print(f"{' and '.join(tasks)} are on one axis: their returns do not compare.", file=sys.stderr)
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
@@ -107,9 +150,9 @@ def bars(
     """One line an entry: each score as a dot, the mean as a bar, and a published or required value as a mark."""
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(7, 0.5 * len(table) + 1.2), layout="constrained")
-    for row, (name, scores) in enumerate(table.items()):
-        axes.plot(scores, np.full(len(scores), row), "o", color=COLORS[0], alpha=0.35, markersize=5)
-        axes.plot([np.mean(scores)] * 2, [row - 0.3, row + 0.3], color=COLORS[0], linewidth=2.5)
+    for row, (name, found) in enumerate(table.items()):
+        axes.plot(found, np.full(len(found), row), "o", color=COLORS[0], alpha=0.35, markersize=5)
+        axes.plot([np.mean(found)] * 2, [row - 0.3, row + 0.3], color=COLORS[0], linewidth=2.5)
         if reference and name in reference:
             axes.plot([reference[name]] * 2, [row - 0.3, row + 0.3], color=COLORS[1], linewidth=1.5, linestyle=":")
     axes.set_yticks(range(len(table)), list(table))
@@ -215,8 +258,8 @@ def dataset_picture(dataset: Dataset, about: dict[str, Any], out: str | Path, na
     names = names[before : before + 2]
     where = jax.tree_util.keystr(path, simple=True, separator=".") or "the observation"
     names = [*names, *(f"first number of {where}", "second number")[len(names) :]]
-    scores = about.get("reference") or {}
-    references = {name: scores[name] for name in ("random", "best") if name in scores}
+    known = about.get("reference") or {}
+    references = {name: known[name] for name in ("random", "best") if name in known}
     plt = _pyplot()
     from matplotlib.ticker import LogLocator, MaxNLocator
 

@@ -155,9 +155,12 @@ def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, nu
     assert np.all(np.asarray(ts.truncated) | (time < limit) | ~running), "truncated at max_steps, also when terminated"
     assert np.all(np.isfinite(ts.reward) | ~running.reshape(*running.shape, *(1,) * agents)), "rewards are not finite"
     rows_of = [jax.tree.map(lambda x, i=i: plain(x)[i], tuple(out[:1]) + tuple(out[3:5])) for i in range(3)]
-    chex.assert_trees_all_equal(rows_of[1], rows_of[0], custom_message="an episode twice with the same keys")
+    # To rounding: a compiler may vectorise rows in different ways, and physics enlarges what that rounds.
+    bounds = {"rtol": 1e-3, "atol": 1e-3}
+    chex.assert_trees_all_close(rows_of[1], rows_of[0], **bounds, custom_message="an episode twice with the same keys")
     if env.hints.deterministic:
-        chex.assert_trees_all_equal(rows_of[2], rows_of[0], custom_message="deterministic=True, but the key matters")
+        said = "deterministic=True, but the key matters"
+        chex.assert_trees_all_close(rows_of[2], rows_of[0], **bounds, custom_message=said)
     with contextlib.suppress(NotImplementedError):
         said = jax.vmap(jax.vmap(env.terminal, (0, None)), (0, None))(ts.obs, params)
         np.testing.assert_array_equal(said | ~running, ts.terminated | ~running, "terminal(obs) and terminated")

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 import jaxrl
-from jaxrl import registry, spaces
+from jaxrl import registry, scores, spaces
 from jaxrl.algos import cql_discrete, ppo
 from jaxrl.algos.population import pbt
 from jaxrl.data import datasets
@@ -122,6 +122,25 @@ def test_train_writes_a_run_and_says_where(run):
     assert np.ptp(picture(folder / "media" / "curve.png")[1]) > 200
     assert f"video      {folder / 'media' / 'policy.gif'}" in out and picture(folder / "media" / "policy.gif")[0] > 2
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 6
+
+
+def test_eval_and_plot_say_how_far_a_run_came_from_random_to_the_score_of_record(run, tmp_path):
+    folder, _ = run
+    said = good(f"eval {folder} --episodes 4 --max-steps 500")
+    returns, share = (float(re.search(rf"{word} (-?[0-9.]+)", said)[1]) for word in ("\nreturn", "normalized"))
+    assert share == pytest.approx(scores.normalized("CartPole-v1", returns), abs=0.011)
+    assert "normalized" not in good(f"eval {folder} --episodes 4 --max-steps 10")  # not the cap of record
+    good(f"plot {folder} --normalized --out {tmp_path / 'shares.png'}")
+    with Image.open(tmp_path / "shares.png") as picture:
+        assert picture.size[0] > 100
+    other = tmp_path / "other"
+    good(f"train {SHORT} --total-steps 32 --no-progress --out {other}")
+    for refused, words in (
+        (f"plot {other} --normalized", "not those of CartPole-v1"),
+        (f"plot {folder} --normalized --metric entropy", "of entropy there is no score"),
+    ):
+        status, _, err = run_command(f"{refused} --out {tmp_path / 'none.png'}")
+        assert status == 1 and words in err and err.count("\n") == 1
 
 
 def test_config_says_what_was_run(run):

@@ -22,14 +22,14 @@ SMALL = {
     "04": {"TOTAL_STEPS": 1024, "SEEDS": 2},
     "05": {"TOTAL_STEPS": 2048},
     "06": {"TOTAL_STEPS": 4096, "STEPS": 20},
-    "07": {"UPDATES": 2, "PIECES": 2, "SEEDS": 1, "LEVELS": 500},
-    "08": {"UPDATES": 2, "LEVELS": 2, "RATES": ((40.0,), (4.0,)), "META_UPDATES": 1},
+    "07": {"UPDATES": 2, "PIECES": 2, "SEEDS": 1, "LEVELS": 500, "CAR_UPDATES": 2, "CAR_SEEDS": 1, "CARS": 20},
+    "08": {"UPDATES": 2, "LEVELS": 2, "RATES": ((40.0,), (4.0,)), "META_UPDATES": 1, "PUPIL_UPDATES": 20},
     "09": {"TOTAL_STEPS": 16384},
     "10": {"NUM_ENVS": 64},
 }
 """In place of what a notebook's cell tagged "parameters" says."""
 
-PICTURES = {"01": 3, "02": 1, "03": 2, "04": 1, "05": 4, "06": 4, "07": 3, "08": 2, "09": 0, "10": 0}
+PICTURES = {"01": 3, "02": 1, "03": 2, "04": 1, "05": 4, "06": 4, "07": 4, "08": 2, "09": 0, "10": 0}
 """How many figures and films a notebook shows, without those that grow and are drawn again in their place."""
 
 NEEDS = {"10": "libtpu"}

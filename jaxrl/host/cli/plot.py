@@ -20,6 +20,8 @@ def plot_command(args: list[str]) -> int:
         metric: str = "episode_return"
         window: int | None = None
         """Rows of the trailing mean. Default: a fortieth of the run."""
+        normalized: bool = False
+        """Returns as shares of the way from random's to the top of record (jaxrl/scores.toml), for several tasks."""
 
         episode: bool = False
         """Time plots of an episode of the trained policy in place of curves: states, references, actions, limits and
@@ -50,7 +52,7 @@ def plot_command(args: list[str]) -> int:
     refuse_zoo(flags.runs, "it has no learning curve; `jaxrl plot --episode` plots an episode of its policy.")
     from jaxrl.host.plotting import plot
 
-    print(plot(flags.runs, flags.out or Path("curves.png"), flags.metric, flags.window))
+    print(plot(flags.runs, flags.out or Path("curves.png"), flags.metric, flags.window, flags.normalized))
     return 0
 
 

@@ -93,15 +93,16 @@ def returns_of(
 
 
 def at_random(env: Environment, env_params: Any) -> Actor:
-    """Uniform actions, among the allowed ones where the observation has an `action_mask`."""
+    """Uniform actions, of each of several agents, among the allowed ones where the observation has an `action_mask`."""
     space, observation_space = env.action_space(env_params), env.observation_space(env_params)
 
     def act(key, env_state, obs, env_params, carry):
-        n = env_state.time.shape[0]
+        n, agents = env_state.time.shape[0], (env.num_agents,) if env.num_agents > 1 else ()
         mask = split_observation(obs, observation_space)[2]
         if mask is not None and isinstance(space, Discrete):
             return Categorical(mask_logits(jnp.zeros(mask.shape), mask)).sample(key), carry
-        return jax.vmap(space.sample)(jax.random.split(key, n)), carry
+        sample = jax.vmap(jax.vmap(space.sample)) if agents else jax.vmap(space.sample)
+        return sample(jax.random.split(key, (n, *agents))), carry
 
     return Actor(act)
 

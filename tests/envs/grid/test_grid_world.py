@@ -323,7 +323,7 @@ def test_moving_objects_appear_on_free_cells_only_and_on_all_of_them():
             ts = venv.step(key, v, action, level)
             return ts.state, (v.env, ts.state.env, ts.reward)
 
-        return jax.lax.scan(body, first, jax.random.split(key, 300))[1]
+        return jax.lax.scan(body, first, jax.random.split(key, 3000))[1]
 
     before, after, reward = jax.device_get(run(KEY))
     there = (after.present[..., None] >> np.arange(4)) & 1 == 1

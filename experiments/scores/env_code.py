@@ -1,0 +1,83 @@
+"""A hash of the code that an environment is made of, by which rows of a table know that they are of other code."""
+
+import ast
+import functools
+import hashlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from jaxrl import registry
+
+ENVIRONMENTS = "jaxrl.envs"
+
+
+@functools.cache
+def of(id: str) -> str:
+    """Eight digits, of an id's settings, of the syntax of all files of `jaxrl.envs` that its module imports, to any
+    depth, and of the data beside these files. Comments, docstrings and the version of Python do not count, nor does the
+    core that environments run on.
+    """
+    entry = registry.environments()[id]
+    modules = sorted(imports(str(entry.target).split(":")[0]))
+    parts = [repr(sorted(entry.settings.items())), *(syntax(module) for module in modules)]
+    found = hashlib.sha256("\n".join(parts).encode())
+    for folder in sorted({file_of(module).parent for module in modules}):
+        for file in sorted(folder.rglob("*")):
+            if file.suffix in (".xml", ".npz", ".txt", ".json"):
+                found.update(file.read_bytes())
+    return found.hexdigest()[:8]
+
+
+@functools.cache
+def imports(module: str) -> frozenset[str]:
+    """The modules of jaxrl.envs that a module imports, itself included, to any depth."""
+    found: set[str] = set()
+    left = [module]
+    while left:
+        name = left.pop()
+        if name in found or not name.startswith(ENVIRONMENTS) or file_of(name) is None:
+            continue
+        found.add(name)
+        package = name if file_of(name).name == "__init__.py" else name.rpartition(".")[0]
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Import):
+                left += [x.name for x in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                left += [source, *(f"{source}.{x.name}" for x in node.names)]
+    return frozenset(found)
+
+
+@functools.cache
+def file_of(module: str) -> Path | None:
+    """None for what is no module: a name within one."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        return None
+    return Path(spec.origin) if spec and spec.origin else None
+
+
+@functools.cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(file_of(module).read_text())
+
+
+@functools.cache
+def syntax(module: str) -> str:
+    return f"{module} {dumped(tree(module))}"
+
+
+def dumped(x: Any) -> str:
+    """A syntax tree in words; `ast.dump` has others in each version of Python."""
+    if isinstance(x, list):
+        return f"[{' '.join(dumped(y) for y in x if not docstring(y))}]"
+    if not isinstance(x, ast.AST):
+        return repr(x)
+    fields = [(name, value) for name, value in ast.iter_fields(x) if value not in (None, [])]
+    return f"({type(x).__name__} {' '.join(f'{name}={dumped(value)}' for name, value in fields)})"
+
+
+def docstring(x: Any) -> bool:
+    return isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant) and isinstance(x.value.value, str)

@@ -1,0 +1,195 @@
+"""What is random worth on every id, what is good, and what did our learners get? Writes jaxrl/scores.toml.
+
+    python experiments/scores/run.py random [--only "Maze*"]   # returns of random actions; goes on where it was stopped
+    python experiments/scores/run.py reference                 # best returns, or what counts as solved
+    python experiments/scores/run.py ours                      # the rows of experiments/results
+    python experiments/scores/run.py page                      # docs/scores.md
+
+Rows of random and reference whose environment's code has changed since (`env_code.py`) are measured again.
+"""
+
+import argparse
+import datetime
+import fnmatch
+import json
+import time
+import tomllib
+from pathlib import Path
+
+import env_code
+import jax
+import numpy as np
+from page import PAGE, page
+
+import jaxrl
+from jaxrl import registry, scores
+from jaxrl.environment import NO_LIMIT
+from jaxrl.envs.grid.maze import kit
+from jaxrl.evaluation import episodes
+from jaxrl.host.cli.experiment import ENDLESS
+from jaxrl.host.data.recording import at_random
+from jaxrl.host.statistics import bootstrap_interval, iqm
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "results.json"
+BATCH, MOST, SECONDS = 64, 2048, 3
+"""Episodes at once; at most in all; no further batch after so many seconds."""
+LEVELS = 256
+"""Levels whose best returns are averaged."""
+LONGEST = {"CartPole-v1": 500, "InvertedPendulum-v5": 1000}
+"""Where each step earns 1: the return of an episode that only its time limit ends."""
+SOLVED = {
+    "MountainCar-v0": -110,
+    "MountainCarContinuous-v0": 90,
+    "Acrobot-v1": -100,
+    "FrozenLake-v1": 0.7,
+    "FrozenLake8x8-v1": 0.85,
+    "Reacher-v5": -3.75,
+    "InvertedDoublePendulum-v5": 9100,
+    "HalfCheetah-v5": 4800,
+    "Hopper-v5": 3800,
+    "Ant-v5": 6000,
+}
+"""The returns from which Gymnasium calls a task solved, `reward_threshold` in the registry of version 1.4."""
+EXACT = {"GridWorld-*": None, "Darkroom-v0": None, "DelayedChain-v0": None, "Maze-*": kit.optimal_value}
+"""Ids whose best return is known exactly, by their own `levels.optimal_value` (None) or by this function."""
+OTHER_TASK = "*-MinAtar"
+"""Of experiments/results, rows without sticky actions and with another time limit."""
+
+
+def random_score(id: str) -> tuple[int, dict]:
+    """`(cap, row)`."""
+    # A program that runs for seconds is compiled with few optimisations, but for physics, which is slow.
+    jax.config.update("jax_disable_most_optimizations", ".physics." not in str(registry.environments()[id].target))
+    env, params = jaxrl.make(id)
+    limit = int(np.max(np.asarray(params.max_steps)))
+    cap = ENDLESS if limit == NO_LIMIT else limit
+    act = at_random(env, params).act
+
+    @jax.jit
+    def batch(key):
+        return episodes(act, (), key, env, params, num_episodes=BATCH, max_steps=cap).returns
+
+    returns, began = [], 0.0
+    while len(returns) < MOST // BATCH and (len(returns) < 2 or time.perf_counter() - began < SECONDS):
+        found = np.asarray(batch(jax.random.fold_in(jax.random.key(0), len(returns))), float)
+        began = began or time.perf_counter()  # the first one was compiled
+        returns.append(found.reshape(BATCH, -1).mean(1))
+    found = np.concatenate(returns)
+    return cap, {**told(found.mean(), bootstrap_interval(found, np.mean)), "episodes": found.size}
+
+
+def reference_score(id: str) -> dict | None:
+    if id in LONGEST:
+        return {**told(LONGEST[id]), "what": "the longest episode"}
+    if id in SOLVED:
+        return {**told(SOLVED[id]), "what": "solved", "source": "reward_threshold of Gymnasium 1.4"}
+    exact = [value for pattern, value in EXACT.items() if fnmatch.fnmatch(id, pattern)]
+    if not exact:
+        return None
+    env, params = jaxrl.make(id)
+    best = exact[0] or env.levels.optimal_value
+    if best is None:  # of objects that come back elsewhere none is known
+        return None
+    row = {"what": "the best there is"}
+    if not draws(env, params):
+        return {**told(float(jax.jit(best)(params))), **row}
+    levels = jax.vmap(env.levels.generate, (0, None))(jax.random.split(jax.random.key(0), LEVELS), params)
+    found = np.asarray(jax.jit(jax.vmap(best))(levels), float)
+    return {**told(found.mean(), bootstrap_interval(found, np.mean)), **row, "levels": LEVELS}
+
+
+def draws(env, params) -> bool:
+    """Whether each reset draws a level: then params are no level, and have other leaves or other sizes."""
+    if env.levels.generate is None:
+        return False
+    level = jax.eval_shape(env.levels.generate, jax.random.key(0), params)
+    return jax.tree.structure(level) != jax.tree.structure(jax.eval_shape(lambda x: x, params))
+
+
+def told(value: float, interval: tuple[float, float] | None = None) -> dict:
+    row = {"value": digits(value), "date": datetime.date.today()}
+    return row if interval is None else {**row, "interval": [digits(x) for x in interval]}
+
+
+def digits(x: float) -> float:
+    return float(f"{x:.4g}")
+
+
+def learners() -> dict[str, dict]:
+    """By id the best of the algorithms of experiments/results."""
+    best = {}
+    for name, found in json.loads(RESULTS.read_text()).items():
+        algo, id = name.split("/")
+        row = told(iqm(found["returns"]), bootstrap_interval(found["returns"]))
+        row |= {"what": algo, "steps": found["total_steps"], "seeds": len(found["returns"])}
+        row |= {"seconds": found["run_seconds_a_seed"], "date": datetime.date.fromisoformat(found["date"])}
+        if not fnmatch.fnmatch(id, OTHER_TASK) and (id not in best or row["value"] > best[id]["value"]):
+            best[id] = row
+    return best
+
+
+def read() -> dict[str, dict]:
+    return tomllib.loads(scores.FILE.read_text()) if scores.FILE.exists() else {}
+
+
+ORDER = ("value", "interval", "what", "steps", "seeds", "episodes", "levels", "seconds", "source", "code", "date")
+HEAD = """# Scores of record by environment id, read by jaxrl.scores, made by `make baselines`: returns, undiscounted.
+# cap: steps after which an episode was cut. random: uniform actions, mean of episodes. reference: the best there is, or
+# what counts as solved. ours: the best of our learners, IQM of seeds. Intervals: 95 %. code: a hash of the task's."""
+
+
+def write(table: dict[str, dict]) -> None:
+    lines = [HEAD]
+    for id in sorted(table, key=str.lower):
+        lines += ["", f"[{json.dumps(id)}]", f"cap = {table[id]['cap']}"]
+        for kind in ("random", "reference", "ours"):
+            if row := table[id].get(kind):
+                values = {name: row[name] for name in ORDER if name in row}
+                words = {name: str(x) if isinstance(x, datetime.date) else json.dumps(x) for name, x in values.items()}
+                lines.append(f"{kind} = {{ {', '.join(f'{name} = {word}' for name, word in words.items())} }}")
+    new = scores.FILE.with_name("new-scores.toml")
+    new.write_text("\n".join(lines) + "\n")
+    new.replace(scores.FILE)
+
+
+def measure(kind: str, ids: list[str]) -> None:
+    table = read()
+    left = [id for id in ids if table.get(id, {}).get(kind, {}).get("code") != env_code.of(id)]
+    began, failed = time.process_time(), []
+    for i, id in enumerate(left):
+        try:
+            cap, row = random_score(id) if kind == "random" else (None, reference_score(id))
+        except Exception as error:  # the others are measured all the same
+            failed.append(id)
+            print(f"{id}: {error!r}", flush=True)
+            continue
+        table = read()  # again: another process may have added to it
+        if row is None or (kind != "random" and id not in table):
+            continue
+        table.setdefault(id, {})[kind] = {**row, "code": env_code.of(id)}
+        table[id]["cap"] = table[id].get("cap", cap) if cap is None else cap
+        write(table)
+        jax.clear_caches()
+        minutes = (time.process_time() - began) / (i + 1) * (len(left) - i - 1) / 60
+        print(f"{id:32} {row['value']} {row.get('interval', '')} {minutes:.0f} CPU minutes left", flush=True)
+    if failed:
+        raise SystemExit(f"Not measured: {' '.join(failed)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["random", "reference", "ours", "page"])
+    parser.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="of ids")
+    args = parser.parse_args()
+    if args.part == "page":
+        PAGE.write_text(page())
+    elif args.part == "ours":
+        table, best = read(), learners()
+        write({id: {**row, "ours": best[id]} if id in best else row for id, row in table.items()})
+    else:
+        ids = [id for id in registry.environments() if any(fnmatch.fnmatch(id, x) for x in args.only)]
+        measure(args.part, [id for id in ids if registry.is_available(id)])
+
+
+if __name__ == "__main__":
+    main()

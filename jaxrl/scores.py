@@ -1,0 +1,105 @@
+"""The scores of record: for every environment id what random actions get, a reference, and what our learners got.
+
+`scores.toml` beside this file holds them; `make baselines` writes it (experiments/scores). Usage:
+
+    scores.of("CartPole-v1").random.value            # 22.0
+    scores.normalized("CartPole-v1", [500.0, 260.0]) # 0 is random's return, 1 the reference's
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from jaxrl import registry
+from jaxrl.environment import Environment
+
+FILE = Path(__file__).with_name("scores.toml")
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A return of full episodes, undiscounted, and of several agents the mean of theirs."""
+
+    value: float  # mean over episodes; of our learners the IQM over seeds
+    interval: tuple[float, float] | None  # 95 %, over episodes or seeds; None: exact or published
+    what: str  # who got it: "random", "ppo", or what the reference is
+    about: dict[str, Any]  # all else that the row says: episodes, steps, seeds, seconds, source, date
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What is known of an id; None: nothing of that kind."""
+
+    id: str
+    cap: int  # steps after which an episode was cut, if the task did not end it before
+    random: Score
+    reference: Score | None  # the best there is, or who is accepted as good
+    ours: Score | None  # the best of our learners
+
+    @property
+    def top(self) -> Score | None:
+        """What `normalized` counts as 1: the reference, or the best of ours where there is none."""
+        return self.reference or self.ours
+
+
+def ids() -> tuple[str, ...]:
+    """All ids that have a record."""
+    return tuple(_table())
+
+
+def of(id: str) -> Record:
+    """The record of an id. Raises ValueError for an id without one, naming a near one."""
+    table = _table()
+    if id not in table:
+        near = difflib.get_close_matches(str(id), table, 1)
+        raise ValueError(f"No score of record for {id!r}{f'; there is one for {near[0]!r}' if near else ''}.")
+    row = table[id]
+    return Record(id, row["cap"], *(_score(row.get(kind), kind) for kind in ("random", "reference", "ours")))  # type: ignore
+
+
+def record_of(env: Environment, env_params: Any) -> Record | None:
+    """The record of a task as `make(env.id)` has it; None for other settings or params, and for an id without one."""
+    if env.id not in _table() or not registry.is_available(env.id):
+        return None
+    usual, usual_params = registry.make(env.id)
+    same = jax.tree.structure(env_params) == jax.tree.structure(usual_params) and all(
+        np.array_equal(x, y) for x, y in zip(jax.tree.leaves(env_params), jax.tree.leaves(usual_params), strict=True)
+    )
+    return of(env.id) if env == usual and same else None
+
+
+def normalized(id: str, returns: Any) -> Float[np.ndarray, "..."]:
+    """Returns of any shape, 0 being the mean return of random actions and 1 that of `of(id).top`.
+
+    Raises ValueError for an id without a record, and for one of which random's return is all that is known, or equal to
+    the top's.
+    """
+    record = of(id)
+    if record.top is None:
+        raise ValueError(f"{id}: only random's return is on record, so there is nothing that is 1.")
+    span = record.top.value - record.random.value
+    if span <= 0:
+        raise ValueError(f"{id}: random actions get as much as {record.top.what}, {record.top.value:g}.")
+    return np.asarray((np.asarray(returns, float) - record.random.value) / span)
+
+
+@functools.cache
+def _table() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(FILE.read_text())
+
+
+def _score(row: dict[str, Any] | None, kind: str) -> Score | None:
+    if row is None:
+        return None
+    about = {name: value for name, value in row.items() if name not in ("value", "interval", "what")}
+    interval = tuple(row["interval"]) if "interval" in row else None
+    return Score(float(row["value"]), interval, row.get("what", kind), about)  # type: ignore[arg-type]

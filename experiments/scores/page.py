@@ -55,7 +55,7 @@ def page() -> str:
     ours = sum(record.ours is not None for record in records)
     unknown = sum(record.top is None for record in records)
     lines = [PROSE.format(total=len(records), known=known, ours=ours, open=unknown)]
-    stale = [x.id for x in records if env_code.of(x.id) not in (x.random.about["code"], "")]
+    stale = [x.id for x in records if env_code.of(x.id) != x.random.about["code"]]
     if stale:
         lines += [f"The code of {len(stale)} has changed since: {', '.join(stale)}.", ""]
     for family in sorted({family_of(record.id) for record in records}, key=str.lower):

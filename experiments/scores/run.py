@@ -167,7 +167,8 @@ def measure(kind: str, ids: list[str]) -> None:
         if row is None or (kind != "random" and id not in table):
             continue
         table.setdefault(id, {})[kind] = {**row, "code": env_code.of(id)}
-        table[id]["cap"] = table[id].get("cap", cap) if cap is None else cap
+        if cap is not None:
+            table[id]["cap"] = cap
         write(table)
         jax.clear_caches()
         minutes = (time.process_time() - began) / (i + 1) * (len(left) - i - 1) / 60

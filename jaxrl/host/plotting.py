@@ -15,8 +15,9 @@ from jaxrl import registry, scores
 from jaxrl.canvas import COLORS
 from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.host.run.config_file import checked
+from jaxrl.host.run.recipe import placed
 from jaxrl.host.run.recipe_inputs import settings_of
-from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, tree_values, unit_of_steps
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, unit_of_steps
 
 
 def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
@@ -65,19 +66,15 @@ def _normalized(folder: str | Path, name: str, values: np.ndarray) -> np.ndarray
         raise RunFolderError(f"{folder}: its returns are on levels that a curriculum chose, not those of record.")
     id = recipe["env_id"]
     try:
-        record = scores.of(id)
-        shares = scores.normalized(id, values)
+        shares = scores.normalized(id, values)  # before anything of the recipe's is imported: it is an id of jaxrl's
     except ValueError as error:
         raise RunFolderError(f"{folder}: {error}") from None
-    env, params = registry.make(id)
-    usual = tree_values(params)
-    given = {**usual, **recipe["params"]}
-    if registry.make(id, **settings_of(recipe))[0] != env or any(
-        np.any(np.float32(given[x]) != np.float32(usual[x])) for x in usual
-    ):
+    env, params = registry.make(id, **settings_of(recipe))
+    record = scores.record_of(env, placed(params, recipe["params"]))
+    if record is None:
         raise RunFolderError(f"{folder}: settings or params are not those of {id}, of which the scores are.")
-    cap = recipe.get("run", {}).get("eval_max_steps")
-    if name != "episode_return" and min(usual["max_steps"], cap or usual["max_steps"]) != record.cap:
+    cap, longest = recipe.get("run", {}).get("eval_max_steps"), int(np.max(np.asarray(params.max_steps)))
+    if name != "episode_return" and min(longest, cap or longest) != record.cap:
         raise RunFolderError(
             f"{folder}: its evaluations were cut after {cap} steps, those of record after {record.cap}."
         )

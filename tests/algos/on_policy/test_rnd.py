@@ -199,7 +199,7 @@ def test_bonuses_go_on_after_an_episode_unless_they_are_episodic():
 
 @pytest.mark.slow
 def test_rdd_learns_from_noise_and_its_bonus_does_not_hold_it():
-    def updates(bonus):  # of 64 first ones
+    def updates(bonus):  # metrics of 64 first updates
         algo, first, *_ = chain(bonus=bonus)
 
         def one(key):

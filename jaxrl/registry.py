@@ -21,7 +21,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -409,13 +409,37 @@ class Tuned(NamedTuple):
 
 def tuned(algo: str, env_id: str) -> Tuned | None:
     """What `jaxrl/tuned.toml` says of a pair, or None."""
-    import tomllib
-    from pathlib import Path
+    row = _toml("tuned").get(algo, {}).get(env_id)
+    return None if row is None else _tuned(row)
 
-    table = tomllib.loads((Path(__file__).parent / "tuned.toml").read_text())
-    row = table.get(algo, {}).get(env_id)
-    if row is None:
+
+def settings(algo: str, env_id: str) -> Tuned | None:
+    """Those to start from: the tuned ones of the pair, else those of the algorithm's first recipe for the id's family
+    (`jaxrl/recipes.toml`); None where there is neither, and for an environment of your own.
+    """
+    if env_id not in environments():
         return None
+    return tuned(algo, env_id) or next((_tuned(row) for row in _recipes(env_id) if row["algo"] == algo), None)
+
+
+def family_algo(env_id: str) -> str:
+    """The algorithm of the first recipe for an id's family; ppo for an environment of your own."""
+    return next(_recipes(env_id))["algo"] if env_id in environments() else "ppo"
+
+
+def _recipes(env_id: str) -> Iterator[dict[str, Any]]:
+    rows = _toml("recipes")["recipe"]
+    return (row for row in rows if any(fnmatch.fnmatchcase(env_id, pattern) for pattern in row["ids"]))
+
+
+@functools.cache
+def _toml(name: str) -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text())
+
+
+def _tuned(row: dict[str, Any]) -> Tuned:
     # TOML has arrays where our configs, being hashable, have tuples.
     config = {k: tuple(v) if isinstance(v, list) else v for k, v in row.get("config", {}).items()}
     return Tuned(row["total_steps"], config, row.get("hyper", {}))

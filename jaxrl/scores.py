@@ -47,8 +47,9 @@ class Record:
 
     @property
     def top(self) -> Score | None:
-        """What `normalized` counts as 1: the reference, or the best of ours where there is none."""
-        return self.reference or self.ours
+        """What `normalized` counts as 1: the reference, or where there is none the best of ours, if above random's."""
+        learned = self.ours is not None and self.ours.value > self.random.value
+        return self.reference or (self.ours if learned else None)
 
 
 def ids() -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """The scores of record: every id has one, and normalized returns are 0 at random's and 1 at the top's."""
 
 import ast
+import fnmatch
+import tomllib
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +32,7 @@ def test_records_are_complete_and_in_order():
         if record.ours:
             assert {"steps", "seeds", "seconds", "date"} <= set(record.ours.about), id
         assert record.top is None or record.top.value > record.random.value, id
+        assert record.reference is None or record.top is record.reference, id
 
 
 def test_normalized_is_zero_at_random_and_one_at_the_reference_and_keeps_the_shape():
@@ -75,11 +78,58 @@ def test_actions_at_random_are_of_all_agents():
 
 
 def test_the_hash_of_an_environments_code_sees_what_it_is_made_of(of_study):
-    code, run = of_study("scores", "env_code", "run")
-    assert "jaxrl.envs.classic.two_link" in code.imports("jaxrl.envs.classic.acrobot")
-    assert "jaxrl.envs.grid.engine" in code.imports("jaxrl.envs.grid.minigrid.empty")
+    code, run = of_study("scores", "hashes", "run")
+    assert "jaxrl.envs.classic.two_link" in code.imports("jaxrl.envs.classic.acrobot", code.ENVIRONMENTS)
+    assert "jaxrl.envs.grid.engine" in code.imports("jaxrl.envs.grid.minigrid.empty", code.ENVIRONMENTS)
     assert code.of("MiniGrid-Empty-5x5-v0") != code.of("MiniGrid-Empty-8x8-v0")  # their settings
     one, other, changed = (code.dumped(ast.parse(text)) for text in ('"""A."""\nx = 1  # one', "x = 1", "x = 2"))
     assert one == other != changed
     drawn = {id: run.draws(*jaxrl.make(id)) for id in ("Maze-v0", "GridWorld-small-v0", "Darkroom-v0")}
     assert drawn == {"Maze-v0": True, "GridWorld-small-v0": False, "Darkroom-v0": False}
+
+
+def test_the_hash_of_a_learner_sees_its_code_and_its_settings(of_study):
+    code = of_study("scores", "hashes")[0]
+    settings = registry.settings("c51", "Acrobot-v1")
+    assert settings == registry.tuned("c51", "Acrobot-v1")  # before the family's
+    once = code.of_learner("c51", settings)
+    assert once == code.of_learner("c51", settings._replace(config=dict(reversed(settings.config.items()))))
+    assert once != code.of_learner("c51", settings._replace(total_steps=1))
+    assert once != code.of_learner("c51", settings._replace(hyper={**settings.hyper, "gamma": 0.9}))
+    assert once != code.of_learner("qr_dqn", settings)
+    assert code.LEARNERS + ".on_policy.ppo" in code.imports(code.LEARNERS + ".on_policy.ppo_rnn", code.LEARNERS)
+
+
+def test_every_id_has_a_recipe_that_its_algorithm_takes():
+    for id in registry.environments():
+        algo = registry.family_algo(id)
+        settings, module = registry.settings(algo, id), jaxrl.get_algo(algo)
+        module.Config(**settings.config), module.Hyper(**settings.hyper)
+        assert settings.total_steps > 0, id
+    assert registry.family_algo("MiniGrid-MultiRoom-N6-v0") == "ppo_rnn"
+    assert registry.settings("sac", "MiniGrid-MultiRoom-N6-v0") is None  # no recipe of that algorithm
+    assert registry.family_algo("my/tank.py:Tank") == "ppo" and registry.settings("ppo", "my/tank.py:Tank") is None
+
+
+def test_no_recipe_is_for_nothing():
+    rows = tomllib.loads((scores.FILE.parent / "recipes.toml").read_text())["recipe"]
+    ids, matches = registry.environments(), fnmatch.fnmatchcase
+    rows_of = {id: [i for i, row in enumerate(rows) if any(matches(id, x) for x in row["ids"])] for id in ids}
+    for i, row in enumerate(rows):
+        for pattern in row["ids"]:
+            assert any(matches(id, pattern) and rows_of[id][0] == i for id in ids), pattern
+
+
+def test_a_learner_that_forgets_is_scored_by_the_episodes_it_learned_in(of_study):
+    learners = of_study("scores", "learners")[0]
+    found = learners.learned("BernoulliBandit-v0", "thompson", registry.Tuned(2000, {}, {}), 1000, seeds=(2, 2))
+    random = scores.of("BernoulliBandit-v0").random.value
+    assert found.returns.shape == (2,) and np.all(found.returns > random + 100)  # the best arm's mean is about 0.91
+
+
+def test_a_learner_trains_agents_of_a_swarm_as_slots_and_ends_tasks_without_limit(of_study):
+    learners = of_study("scores", "learners")[0]
+    small = registry.Tuned(256, {"num_envs": 8, "num_steps": 8, "num_minibatches": 1, "num_epochs": 1}, {})
+    for id, cap in (("Quadcopter-Flock-v0", 4), ("Chain-v0", 1000)):
+        found = learners.learned(id, "ppo", small, cap, seeds=(1, 1))
+        assert found.returns.shape == (1,) and np.isfinite(found.returns).all()

@@ -1,12 +1,17 @@
-"""docs/scores.md, from jaxrl/scores.toml."""
+"""docs/scores.md and its pictures, from jaxrl/scores.toml."""
 
 from pathlib import Path
 
-import env_code
+import hashes
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+from PIL import Image
 
 from jaxrl import registry, scores
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "scores.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE, MEDIA = DOCS / "scores.md", DOCS / "media" / "scores"
 TITLES = {
     "babyai": "BabyAI",
     "minigrid": "MiniGrid",
@@ -14,6 +19,8 @@ TITLES = {
     "bsuite": "bsuite",
     "motor": "Electric motors",
 }
+SOLVED = 0.95
+"""Normalized, of ours over a reference: what is below is a challenge."""
 PROSE = """# Scores of record
 
 What random actions get on every environment id, what counts as good, and what our learners got: returns of episodes,
@@ -28,17 +35,24 @@ assert scores.of("CartPole-v1").reference.value == 500
 assert scores.normalized("CartPole-v1", 500) == 1  # and 0 is random's return
 ```
 
-`jaxrl eval` says where a run's return lies between random's and the reference's, and `jaxrl plot --normalized` draws
-runs of several tasks on one axis. Where there is no reference, 1 is the best of ours; where there is neither, no return
-is 1.
+`jaxrl train ENV`, without an algorithm, takes the one of record with its settings. `jaxrl eval` says where a run's
+return lies between random's and the reference's, and `jaxrl plot --normalized` draws runs of several tasks on one axis.
+Where there is no reference, 1 is the best of ours; where there is neither, no return is 1.
 
 **{total} ids have random's return, {known} of them a reference and {ours} a score of ours**; of the other {open}
 nothing better than random is on record. Ids of an extra that was not installed are missing.
 
 - **cap**: steps after which an episode was cut, 1,000 where a task has no limit of its own
 - **random**: mean and 95 % interval of 64 to 2,048 episodes of uniform actions; "always" where all returns were equal
-- **reference**: the best return there is, or the return from which Gymnasium calls a task solved
-- **ours**: the best algorithm of [results](results.md), IQM and 95 % interval over seeds; in brackets normalized
+- **reference**: the best return there is, or who is accepted as good; the words say which
+- **ours**: IQM and 95 % interval over seeds, the best algorithm of [results](results.md) where several were run, else
+  that of the family's recipe; in brackets normalized
+
+{totals}
+
+## What is unsolved here
+
+{unsolved}
 """
 
 
@@ -50,18 +64,76 @@ def family_of(id: str) -> str:
 
 
 def page() -> str:
+    """The whole page; its pictures are drawn beside it."""
     records = [scores.of(id) for id in scores.ids()]
     known = sum(record.reference is not None for record in records)
-    ours = sum(record.ours is not None for record in records)
+    ours = [record for record in records if record.ours is not None]
     unknown = sum(record.top is None for record in records)
-    lines = [PROSE.format(total=len(records), known=known, ours=ours, open=unknown)]
-    stale = [x.id for x in records if env_code.of(x.id) != x.random.about["code"]]
+    hours = sum(record.ours.about["seconds"] * record.ours.about["seeds"] for record in ours) / 3600
+    totals = f"All scores of ours together took {hours:.1f} hours of one core, compiling not counted."
+    counts = {"total": len(records), "known": known, "ours": len(ours), "open": unknown}
+    lines = [PROSE.format(**counts, totals=totals, unsolved="\n".join(unsolved(records)))]
+    stale = [x.id for x in records if hashes.of(x.id) != x.random.about["code"]]
     if stale:
         lines += [f"The code of {len(stale)} has changed since: {', '.join(stale)}.", ""]
     for family in sorted({family_of(record.id) for record in records}, key=str.lower):
-        lines += [f"## {family}", "", "| id | cap | random | reference | ours |", "|---|---|---|---|---|"]
-        lines += [cells(record) for record in records if family_of(record.id) == family] + [""]
+        of = [record for record in records if family_of(record.id) == family]
+        lines += [f"## {family}", ""]
+        if drawn := draw(family, of):
+            lines += [f"![normalized returns of {family}, {len(of)} ids](media/scores/{drawn.name})", ""]
+        lines += ["| id | cap | random | reference | ours |", "|---|---|---|---|---|"]
+        lines += [cells(record) for record in of] + [""]
     return "\n".join(lines)
+
+
+def unsolved(records: list[scores.Record]) -> list[str]:
+    """By family the ids on which ours is behind a reference with all of its interval, and those where nothing was
+    learned: where ours is not above random's.
+    """
+    behind = [record for record in records if record.ours and record.reference and share(record, 1) < SOLVED]
+    none = [record for record in records if record.ours and record.ours.interval[1] <= record.random.interval[1]]
+    lines = [f"**Behind a reference** by the whole interval ({len(behind)} ids, normalized below {SOLVED}):", ""]
+    lines += by_family(behind, lambda record: f"{record.id} {share(record):.2f}")
+    lines += ["", f"**Nothing learned**: not above random actions ({len(none)} ids):", ""]
+    return lines + by_family(none, lambda record: record.id)
+
+
+def by_family(records: list[scores.Record], said) -> list[str]:
+    families = sorted({family_of(record.id) for record in records}, key=str.lower)
+    return [f"- {name}: {', '.join(said(x) for x in records if family_of(x.id) == name)}" for name in families]
+
+
+def share(record: scores.Record, end: int | None = None) -> float:
+    """Normalized, ours, or an end of its interval."""
+    return float(scores.normalized(record.id, record.ours.value if end is None else record.ours.interval[end]))
+
+
+def draw(family: str, records: list[scores.Record]) -> Path | None:
+    """Sorted bars of ours between random (0) and the reference (1), with intervals; None where there are not two."""
+    known = [record for record in records if record.ours and record.reference]
+    if len(known) < 2:
+        return None
+    known.sort(key=share)
+    matplotlib.use("agg")
+    height = 0.16 * len(known) + 0.9
+    figure, axis = plt.subplots(figsize=(6.5, height), layout="constrained")
+    values = np.clip([share(record) for record in known], -0.5, 1.5)
+    ends = np.clip([[share(record, 0), share(record, 1)] for record in known], -0.5, 1.5)
+    place = np.arange(len(known))
+    axis.barh(place, values, color="#4c78a8", height=0.7)
+    axis.hlines(place, *ends.T, color="#222222", linewidth=1)
+    axis.axvline(0, color="#888888", linewidth=0.8)
+    axis.axvline(1, color="#888888", linewidth=0.8, linestyle="--")
+    axis.set_yticks(place, [f"{record.id}, {record.ours.what}" for record in known], fontsize=6)
+    axis.set_xlabel("0: random actions, 1: the reference", fontsize=7)
+    axis.tick_params(axis="x", labelsize=7)
+    axis.set(xlim=(min(-0.05, values.min() - 0.05), max(1.1, values.max() + 0.05)), ylim=(-0.7, len(known) - 0.3))
+    MEDIA.mkdir(parents=True, exist_ok=True)
+    file = MEDIA / f"{family.lower().replace(' ', '_')}.png"
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+    Image.open(file).convert("RGB").quantize(32, dither=Image.Dither.NONE).save(file, optimize=True)
+    return file
 
 
 def cells(record: scores.Record) -> str:
@@ -71,8 +143,8 @@ def cells(record: scores.Record) -> str:
     ours = ""
     if record.ours is not None:
         low, high = record.ours.interval
-        share = scores.normalized(record.id, record.ours.value)
+        normalized = "" if record.top is None else f" [{share(record):.2f}]"
         about = record.ours.about
-        ours = f"{record.ours.value:g} ({low:g} to {high:g}) [{share:.2f}], {record.ours.what}, "
+        ours = f"{record.ours.value:g} ({low:g} to {high:g}){normalized}, {record.ours.what}, "
         ours += f"{about['steps']:,} steps, {about['seeds']} seeds"
     return f"| {record.id} | {record.cap} | {random} | {reference} | {ours} |"

@@ -3,9 +3,10 @@
     python experiments/scores/run.py random [--only "Maze*"]   # returns of random actions; goes on where it was stopped
     python experiments/scores/run.py reference                 # best returns, or what counts as solved
     python experiments/scores/run.py ours                      # the rows of experiments/results
+    python experiments/scores/run.py learn [--only "Maze*"]    # of all other ids, by their family's recipe
     python experiments/scores/run.py page                      # docs/scores.md
 
-Rows of random and reference whose environment's code has changed since (`env_code.py`) are measured again.
+Rows whose environment's, or learner's, code or settings have changed since (`hashes.py`) are measured again.
 """
 
 import argparse
@@ -16,9 +17,10 @@ import time
 import tomllib
 from pathlib import Path
 
-import env_code
+import hashes
 import jax
 import numpy as np
+from learners import learned
 from page import PAGE, page
 
 import jaxrl
@@ -56,8 +58,7 @@ OTHER_TASK = "*-MinAtar"
 """Of experiments/results, rows without sticky actions and with another time limit."""
 
 
-def random_score(id: str) -> tuple[int, dict]:
-    """`(cap, row)`."""
+def random_score(id: str) -> dict:
     # A program that runs for seconds is compiled with few optimisations, but for physics, which is slow.
     jax.config.update("jax_disable_most_optimizations", ".physics." not in str(registry.environments()[id].target))
     env, params = jaxrl.make(id)
@@ -75,7 +76,7 @@ def random_score(id: str) -> tuple[int, dict]:
         began = began or time.perf_counter()  # the first one was compiled
         returns.append(found.reshape(BATCH, -1).mean(1))
     found = np.concatenate(returns)
-    return cap, {**told(found.mean(), bootstrap_interval(found, np.mean)), "episodes": found.size}
+    return {**told(found.mean(), bootstrap_interval(found, np.mean)), "episodes": found.size, "cap": cap}
 
 
 def reference_score(id: str) -> dict | None:
@@ -123,6 +124,7 @@ def learners() -> dict[str, dict]:
         row = told(iqm(found["returns"]), bootstrap_interval(found["returns"]))
         row |= {"what": algo, "steps": found["total_steps"], "seeds": len(found["returns"])}
         row |= {"seconds": found["run_seconds_a_seed"], "date": datetime.date.fromisoformat(found["date"])}
+        row |= {"source": "docs/results.md"}
         if not fnmatch.fnmatch(id, OTHER_TASK) and (id not in best or row["value"] > best[id]["value"]):
             best[id] = row
     return best
@@ -132,7 +134,8 @@ def read() -> dict[str, dict]:
     return tomllib.loads(scores.FILE.read_text()) if scores.FILE.exists() else {}
 
 
-ORDER = ("value", "interval", "what", "steps", "seeds", "episodes", "levels", "seconds", "source", "code", "date")
+ORDER = ("value", "interval", "what", "steps", "seeds", "episodes", "levels", "seconds", "source", "code", "learner")
+ORDER += ("date",)
 HEAD = """# Scores of record by environment id, read by jaxrl.scores, made by `make baselines`: returns, undiscounted.
 # cap: steps after which an episode was cut. random: uniform actions, mean of episodes. reference: the best there is, or
 # what counts as solved. ours: the best of our learners, IQM of seeds. Intervals: 95 %. code: a hash of the task's."""
@@ -153,12 +156,11 @@ def write(table: dict[str, dict]) -> None:
 
 
 def measure(kind: str, ids: list[str]) -> None:
-    table = read()
-    left = [id for id in ids if table.get(id, {}).get(kind, {}).get("code") != env_code.of(id)]
-    began, failed = time.process_time(), []
+    """Rows of a kind, each written when it is there; ids without one, or with one of other code."""
+    began, failed, left = time.process_time(), [], [id for id in ids if stale(id, kind, read().get(id, {}))]
     for i, id in enumerate(left):
         try:
-            cap, row = random_score(id) if kind == "random" else (None, reference_score(id))
+            row = {"random": random_score, "reference": reference_score, "ours": learned_score}[kind](id)
         except Exception as error:  # the others are measured all the same
             failed.append(id)
             print(f"{id}: {error!r}", flush=True)
@@ -166,9 +168,10 @@ def measure(kind: str, ids: list[str]) -> None:
         table = read()  # again: another process may have added to it
         if row is None or (kind != "random" and id not in table):
             continue
-        table.setdefault(id, {})[kind] = {**row, "code": env_code.of(id)}
-        if cap is not None:
-            table[id]["cap"] = cap
+        table.setdefault(id, {})
+        if "cap" in row:
+            table[id]["cap"] = row.pop("cap")
+        table[id][kind] = {**row, "code": hashes.of(id)}
         write(table)
         jax.clear_caches()
         minutes = (time.process_time() - began) / (i + 1) * (len(left) - i - 1) / 60
@@ -177,9 +180,34 @@ def measure(kind: str, ids: list[str]) -> None:
         raise SystemExit(f"Not measured: {' '.join(failed)}")
 
 
+def stale(id: str, kind: str, rows: dict[str, dict]) -> bool:
+    """Whether a row is missing or of other code. Of experiments/results each row is of the code of its day."""
+    row = rows.get(kind, {})
+    if kind != "ours":
+        return row.get("code") != hashes.of(id)
+    if "source" in row or "random" not in rows:
+        return False
+    now = hashes.of(id), hashes.of_learner(*learner(id))
+    return (row.get("code"), row.get("learner")) != now
+
+
+def learner(id: str) -> tuple[str, registry.Tuned]:
+    """The algorithm of the id's family and its settings."""
+    name = registry.family_algo(id)
+    return name, registry.settings(name, id)
+
+
+def learned_score(id: str) -> dict:
+    name, settings = learner(id)
+    found = learned(id, name, settings, read()[id]["cap"])
+    row = {**told(iqm(found.returns), bootstrap_interval(found.returns)), "what": name, "steps": settings.total_steps}
+    row |= {"seeds": len(found.returns), "seconds": digits(found.seconds)}
+    return {**row, "learner": hashes.of_learner(name, settings)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["random", "reference", "ours", "page"])
+    parser.add_argument("part", choices=["random", "reference", "ours", "learn", "page"])
     parser.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="of ids")
     args = parser.parse_args()
     if args.part == "page":
@@ -189,7 +217,7 @@ def main() -> None:
         write({id: {**row, "ours": best[id]} if id in best else row for id, row in table.items()})
     else:
         ids = [id for id in registry.environments() if any(fnmatch.fnmatch(id, x) for x in args.only)]
-        measure(args.part, [id for id in ids if registry.is_available(id)])
+        measure({"learn": "ours"}.get(args.part, args.part), [id for id in ids if registry.is_available(id)])
 
 
 if __name__ == "__main__":

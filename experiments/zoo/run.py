@@ -26,24 +26,25 @@ WORDS = {
     "dqn/CartPole-v1": "",
     "pqn/CartPole-v1": "--seeds 4",
     "apg/Quadcopter-Hover-v0": "--total-steps 1000000 --seeds 2",
-    "ppo/Cont-CC-PMSM-v0": f"--total-steps 1000000 --env.dq-actions --eval-max-steps 1000 --hyper.gamma 0.5 {MOTOR}",
-    "ppo/Cont-CC-SeriesDc-v0": f"--total-steps 1000000 --eval-max-steps 1000 --hyper.gamma 0.9 {MOTOR}",
+    "ppo/Cont-CC-PMSM-v0": "--no-tuned --total-steps 1000000 --env.dq-actions --eval-max-steps 1000 "
+    f"--hyper.gamma 0.5 {MOTOR}",
+    "ppo/Cont-CC-SeriesDc-v0": f"--no-tuned --total-steps 1000000 --eval-max-steps 1000 --hyper.gamma 0.9 {MOTOR}",
     "ppo_rnn/Maze-v0": "--total-steps 1000000 --curriculum plr --curriculum.config.buffer-size 512 "
     "--curriculum.config.no-robust",
-    "ppo/MiniGrid-Empty-8x8-v0": "--total-steps 500000 --config.num-envs 32",
-    "ppo/MiniGrid-DoorKey-5x5-v0": "--total-steps 1000000 --config.num-envs 32",
-    "ppo/BabyAI-GoToRedBallNoDists-v0": "--total-steps 1000000 --config.num-envs 32",
+    "ppo/MiniGrid-Empty-8x8-v0": "--no-tuned --total-steps 500000 --config.num-envs 32",
+    "ppo/MiniGrid-DoorKey-5x5-v0": "--no-tuned --total-steps 1000000 --config.num-envs 32",
+    "ppo/BabyAI-GoToRedBallNoDists-v0": "--no-tuned --total-steps 1000000 --config.num-envs 32",
     "pqn/Breakout-MinAtar": "--total-steps 3000000 --params.sticky-action-prob 0 --params.max-steps 1000",
-    "ppo/Catch-bsuite": "--total-steps 100000 --seeds 4",
-    "ppo/CliffWalking-v1": "--total-steps 200000 --seeds 4",
-    "ppo/Snake-v0": "--total-steps 1000000 --config.num-envs 32",
-    "ppo/Fishery-v0": "--total-steps 300000 --config.num-envs 32 --config.num-steps 200 --config.num-epochs 6 "
-    "--config.num-minibatches 32 --config.normalize-obs --config.no-clip-value --hyper.learning-rate 1e-3 "
-    "--hyper.ent-coef 0 --hyper.anneal-steps 300000",
+    "ppo/Catch-bsuite": "--no-tuned --total-steps 100000 --seeds 4",
+    "ppo/CliffWalking-v1": "--no-tuned --total-steps 200000 --seeds 4",
+    "ppo/Snake-v0": "--no-tuned --total-steps 1000000 --config.num-envs 32",
+    "ppo/Fishery-v0": "--no-tuned --total-steps 300000 --config.num-envs 32 --config.num-steps 200 "
+    "--config.num-epochs 6 --config.num-minibatches 32 --config.normalize-obs --config.no-clip-value "
+    "--hyper.learning-rate 1e-3 --hyper.ent-coef 0 --hyper.anneal-steps 300000",
     "ppo/InvertedPendulum-v5": "--total-steps 1000000 --seeds 2 --config.num-envs 16 --config.num-steps 256 "
     "--config.normalize-obs --hyper.learning-rate 1e-3 --hyper.ent-coef 0 --hyper.anneal-steps 1000000",
-    "ppo/OpenGrid-v0": "--total-steps 200000 --config.num-envs 32 --eval-max-steps 200",
-    "ppo/PointMass-v0": "--total-steps 300000",
+    "ppo/OpenGrid-v0": "--no-tuned --total-steps 200000 --config.num-envs 32 --eval-max-steps 200",
+    "ppo/PointMass-v0": "--no-tuned --total-steps 300000",
 }
 
 

@@ -11,12 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl import registry, scores
 from jaxrl.canvas import COLORS
 from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.host.run.config_file import checked
-from jaxrl.host.run.recipe import placed
-from jaxrl.host.run.recipe_inputs import settings_of
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, unit_of_steps
 
 
@@ -51,34 +48,6 @@ def _drawn(folder: str | Path, metric: str) -> tuple[str, np.ndarray, np.ndarray
     if read_rows(RunFolder(folder).evaluations):
         steps, values = curve(folder, "return")
     return "return_of_evaluations", steps, values
-
-
-def _normalized(folder: str | Path, name: str, values: np.ndarray) -> np.ndarray:
-    """A run's returns as shares of the way from random's to the top of record."""
-    if name not in ("episode_return", "return", "return_of_evaluations"):
-        raise RunFolderError(f"{folder}: of {name} there is no score of record, only of episode_return and return.")
-    from jaxrl.host.report.runs import swept
-
-    recipe = _config(folder).get("recipe") or (swept(Path(folder)) or {}).get("recipe")
-    if recipe is None or "made" in recipe:
-        raise RunFolderError(f"{folder}: its task was made in Python, and scores of record are of ids.")
-    if recipe.get("curriculum"):
-        raise RunFolderError(f"{folder}: its returns are on levels that a curriculum chose, not those of record.")
-    id = recipe["env_id"]
-    try:
-        shares = scores.normalized(id, values)  # before anything of the recipe's is imported: it is an id of jaxrl's
-    except ValueError as error:
-        raise RunFolderError(f"{folder}: {error}") from None
-    env, params = registry.make(id, **settings_of(recipe))
-    record = scores.record_of(env, placed(params, recipe["params"]))
-    if record is None:
-        raise RunFolderError(f"{folder}: settings or params are not those of {id}, of which the scores are.")
-    cap, longest = recipe.get("run", {}).get("eval_max_steps"), int(np.max(np.asarray(params.max_steps)))
-    if name != "episode_return" and min(longest, cap or longest) != record.cap:
-        raise RunFolderError(
-            f"{folder}: its evaluations were cut after {cap} steps, those of record after {record.cap}."
-        )
-    return shares
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
@@ -118,7 +87,10 @@ def plot(
         raise RunFolderError(f"{which}: no return to plot, no episode ended and no evaluation has one.")
     names = list(dict.fromkeys(_words(name) for name, *_ in curves))
     if normalized:
-        curves = [(name, steps, _normalized(folder, name, values), folder) for name, steps, values, folder in curves]
+        from jaxrl.host.report.runs import normalized_returns
+
+        shares = [normalized_returns(folder, name, values) for name, _, values, folder in curves]
+        curves = [(name, steps, share, folder) for share, (name, steps, _, folder) in zip(shares, curves, strict=True)]
         names = [f"normalized {name}" for name in names]
     configs = [_config(folder) for folder in folders]
     over = dict.fromkeys(unit_of_steps(config) for config in configs)

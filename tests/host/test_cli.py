@@ -357,6 +357,25 @@ def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_pat
     assert flags["params"]["max_steps"] == 9 and flags["hyper"]["learning_rate"] == 1e-3
 
 
+@pytest.mark.slow
+def test_without_an_algorithm_it_is_the_one_of_record_and_else_the_familys(monkeypatch):
+    recipes = []
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
+    record = scores.of("Acrobot-v1").ours
+    assert "Acrobot-v1: by c51, of record, -76.28 after 500,000 steps" in run_command("train Acrobot-v1")[2]
+    of = scores.of
+    monkeypatch.setattr(scores, "of", lambda id: dataclasses.replace(of(id), ours=None))
+    assert "Reacher-v0: by ppo, of its family" in run_command("train Reacher-v0 --hyper.gamma 0.9")[2]
+    good("train ppo Reacher-v0 --no-tuned")
+    best, family, plain = recipes
+    assert (best["algo"], best["run"]["total_steps"]) == (record.what, record.about["steps"])
+    assert best["config"]["num_outputs"] == registry.tuned("c51", "Acrobot-v1").config["num_outputs"] == 51
+    settings = registry.settings("ppo", "Reacher-v0")
+    assert family["config"]["normalize_obs"] and family["run"]["total_steps"] == settings.total_steps
+    assert family["hyper"]["gamma"] == 0.9 and family["hyper"]["anneal_steps"] == settings.hyper["anneal_steps"]
+    assert plain["config"]["num_envs"] == 4 and plain["run"]["total_steps"] == 500_000
+
+
 def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
     recipes = []
     monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
@@ -980,6 +999,8 @@ def test_bad_input(command, message, monkeypatch, tmp_path):
     [
         ("train", "train needs an algorithm and an environment"),
         ("train ppo", "train needs an algorithm and an environment"),
+        ("train cartpole-v1", "train needs an algorithm and an environment"),
+        ("train CartPole-v1 --sede 3", r"--sede\b.*--seed"),
         ("plot", "plot needs at least one run folder|Missing"),
         ("plot x y --episode --out z.png", "--episode --out takes one run folder"),
         ("report", "report needs at least one run folder|Missing"),

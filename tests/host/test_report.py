@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import jaxrl
+from jaxrl import scores
 from jaxrl.algos import ppo
 from jaxrl.data.datasets import Dataset
 from jaxrl.host.cli.experiment import DataFlags, experiment
@@ -78,6 +79,9 @@ def page(out):
 
 
 FINAL = {"good": [400.0, 410.0, 480.0, 500.0], "poor": [90.0, 420.0, 200.0, 100.0]}
+
+
+RECIPE = {"algo": "ppo", "env_id": "CartPole-v1", "env_settings": {}, "config": {}, "hyper": {}, "params": {}}
 
 
 def make_run(folder, final, env="CartPole-v1", evaluations=True, summary=True, **changes):
@@ -510,3 +514,15 @@ def test_paper_is_light_whatever_the_screen_is():
     assert len(dark) == 2 and colors == LIGHT and "@media print" in STYLE[: STYLE.index(selectors + "{color-scheme")]
     always = [selector for selector in selectors.split(",") if set(selector.split(":")) == {"", "root"}]
     assert max(map(weight, always)) >= max(dark)
+
+
+def test_returns_of_a_task_of_record_are_normalized_too(tmp_path):
+    plain = make_run(tmp_path / "plain", FINAL["good"], recipe={**RECIPE, "run": {}})
+    short = make_run(tmp_path / "short", FINAL["good"], recipe={**RECIPE, "run": {"eval_max_steps": 9}})
+    light = make_run(tmp_path / "light", FINAL["good"], recipe={**RECIPE, "params": {"gravity": 1.0}, "run": {}})
+    header, *rows = page(report([plain, short, light], tmp_path / "a.html")).table(["run", "algorithm"])
+    at = header.index("normalized")
+    middle = scores.normalized("CartPole-v1", (410 + 480) / 2)  # the IQM of four seeds
+    assert [row[at] for row in rows] == [f"{middle:.2f}", "–", "–"]
+    header = page(report([short], tmp_path / "b.html")).table(["run", "algorithm"])[0]
+    assert "normalized" not in header

@@ -33,7 +33,7 @@ def compile_command(args: list[str]) -> int:
         limit: float = 900.0
         """Seconds after which a compiler that is not done is ended."""
         tuned: bool = True
-        """Start from the settings of jaxrl/tuned.toml."""
+        """Start from the settings of jaxrl/tuned.toml, or of the family in jaxrl/recipes.toml."""
 
     import jax
 

@@ -110,10 +110,25 @@ def info(args: list[str]) -> int:
 
     dataset, about = flags.read(flags.file)
     known = {"digest": dataset_parts.digest(dataset), **dataset_parts.summary(dataset, about), **about}
+    known |= _normalized(about, known["return_mean"])
     known["params"] = known.pop("params", {})  # last, since there may be many
     for name, value in flattened(known).items():
         print(name, _text(value))
     return 0
+
+
+def _normalized(about: dict[str, Any], mean: float) -> dict[str, float]:
+    """The mean return as a share of the way from random's to the top of record, of a task that has a record."""
+    from jaxrl import registry, scores
+    from jaxrl.host.cli.experiment import elsewhere
+    from jaxrl.host.run.run_folder import tree_values
+
+    id, params = about.get("env"), about.get("params") or {}
+    if id not in scores.ids() or scores.of(id).top is None or not registry.is_available(id):
+        return {}
+    usual = tree_values(registry.make(id)[1])
+    same = not elsewhere(about, id, usual) and params.get("max_steps") == usual["max_steps"]
+    return {"normalized_mean": float(scores.normalized(id, mean))} if same else {}
 
 
 def plot(args: list[str]) -> int:

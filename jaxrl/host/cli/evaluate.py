@@ -30,11 +30,9 @@ def evaluate_command(args: list[str]) -> int:
     import jax
     import numpy as np
 
-    from jaxrl import scores
     from jaxrl.algorithm import deployment
     from jaxrl.evaluation import evaluate
     from jaxrl.host.run import ram
-    from jaxrl.wrappers.agents import Team
     from jaxrl.zoo import policies_of
 
     found = policies_of(flags.run, flags.dataset, at_of(flags.at))
@@ -62,13 +60,23 @@ def evaluate_command(args: list[str]) -> int:
     print(f"return {summary(mean)} over {flags.episodes} full episodes a seed, {WORDS[how]}")
     if reference is not None:
         print_score(mean, reference, params, cap)
+    print_normalized(mean, task, params, cap)
+    return 0
+
+
+def print_normalized(returns: Any, task: Any, params: Any, cap: int | None, of: str = "") -> None:
+    """Returns, one a seed, as shares of the way from random's to the top of record, where there is one of this task."""
+    import numpy as np
+
+    from jaxrl import scores
+    from jaxrl.wrappers.agents import Team
+
     record = scores.record_of(task.env if isinstance(task, Team) else task, params)
     longest = int(np.max(np.asarray(params.max_steps)))
     if record is not None and record.top is not None and min(longest, cap or longest) == record.cap:
         low, high = f"{record.random.value:.4g}", f"{record.top.value:.4g}"
-        got = scores.normalized(record.id, mean)
-        print(f"normalized {summary(got)}: 0 is {low} (random actions), 1 is {high} ({record.top.what})")
-    return 0
+        got = scores.normalized(record.id, returns)
+        print(f"{of}normalized {summary(got)}: 0 is {low} (random actions), 1 is {high} ({record.top.what})")
 
 
 def print_score(returns: Any, reference: dict[str, Any], params: Any, cap: int | None) -> None:

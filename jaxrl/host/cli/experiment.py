@@ -136,7 +136,7 @@ def experiment(
     config: dict[str, Any] | None = None,
     shown: str | None = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """`(parsed flags, recipe)` of `jaxrl <command> ALGO ENV ...`: tuned settings, changed by what the words say.
+    """`(parsed flags, recipe)` of `jaxrl <command> [ALGO] ENV ...`: tuned settings, changed by what the words say.
 
     With `several`, each number of `Hyper` takes any number of values, and the recipe has tuples of them. `config` are
     static settings that stand in place of tuned ones, `shown` what the algorithm is called in the help.
@@ -145,6 +145,7 @@ def experiment(
 
     args, curriculum = named(args, "--curriculum")
     curriculum = None if curriculum is None else registry.lasting(curriculum)
+    args = with_algorithm(args)
     words = bare_words(args)
     if len(words) < 2:
         if {"-h", "--help"} & set(args):
@@ -160,8 +161,7 @@ def experiment(
     env, params = registry.make(env_id)
     # What is tuned is tuned for acting.
     untuned = any(word == "--no-tuned" or word.split("=")[0] == "--dataset" for word in args)
-    tuned = None if untuned else registry.tuned(algo_name, env_id)
-    known = tuned
+    tuned = known = None if untuned else registry.settings(algo_name, env_id)
     begin = named(args, "--from")[1] if hasattr(flags, "from_") else None
     if begin is not None and not begin.startswith("zoo:"):
         env, params, known = settings_from(Path(begin), algo_name, env_id)
@@ -201,6 +201,23 @@ def experiment(
     if curriculum is not None:
         recipe["curriculum"] = {"name": curriculum, **dataclasses.asdict(parsed.curriculum)}
     return parsed, recipe
+
+
+def with_algorithm(args: list[str]) -> list[str]:
+    """The words, with the algorithm in front where the first is an id and no second one follows: that of record for the
+    id, else its family's, which is said.
+    """
+    from jaxrl import registry, scores
+
+    words = bare_words(args)
+    if len(words) != 1 or words[0] not in registry.environments():
+        return args
+    id = words[0]
+    ours = scores.of(id).ours if id in scores.ids() else None
+    algo = registry.family_algo(id) if ours is None else ours.what
+    said = "of its family" if ours is None else f"of record, {ours.value:g} after {ours.about['steps']:,} steps"
+    print(f"{id}: by {algo}, {said}", file=sys.stderr)
+    return [algo, *args]
 
 
 def bare_words(args: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ import math
 import time
 from pathlib import Path
 
+from jaxrl.host.cli.evaluate import print_normalized
 from jaxrl.host.cli.experiment import DataFlags, episode_cap, experiment, folder_name
 from jaxrl.host.cli.flags import Act, UsageError, greedy_of, key_of, sizes_said
 
@@ -23,7 +24,7 @@ class SweepFlags(DataFlags):
     random: int = 0
     """Draw so many points between the least and the largest value of each setting, instead of the grid."""
     total_steps: int | None = None
-    """Environment steps a run, of a dataset gradient steps. Default: the tuned table's, else 500000."""
+    """Environment steps a run, of a dataset gradient steps. Default: that of its settings, else 500000."""
     eval_episodes: int = 128
     eval_max_steps: int | None = None
     """Cap on an evaluation's episodes. Default: the task's time limit, else 1000."""
@@ -40,7 +41,7 @@ class SweepFlags(DataFlags):
     resume: bool = False
     """Go on with the sweep in the folder."""
     tuned: bool = True
-    """Start from the settings of jaxrl/tuned.toml."""
+    """Start from the settings of jaxrl/tuned.toml, or of the family in jaxrl/recipes.toml, not from the defaults."""
     progress: bool = True
 
 
@@ -49,6 +50,8 @@ BYTES_OF_A_PLAN = 1000
 
 
 def sweep_command(args: list[str]) -> int:
+    import numpy as np
+
     from jaxrl.host.plotting import heat_map
     from jaxrl.host.run.ram import bytes_in, require_room
     from jaxrl.host.run.recipe import build
@@ -86,6 +89,7 @@ def sweep_command(args: list[str]) -> int:
     own = getattr(algo.hyper(), "_outer", "")  # the field that holds the settings of a curriculum
     varied = {f"{own}.{name}" if whose else name: options for (whose, name), options in varied.items()}
     points = random_points(varied, run.random, run.seed) if run.random else grid(varied)
+    cap = episode_cap(params, run.eval_max_steps)
     try:
         returns = sweep(
             algo,
@@ -97,7 +101,7 @@ def sweep_command(args: list[str]) -> int:
             num_seeds=run.seeds,
             eval_episodes=run.eval_episodes,
             eval_env=task,
-            eval_max_steps=episode_cap(params, run.eval_max_steps),
+            eval_max_steps=cap,
             eval_greedy=greedy_of(run.act),
             out=out,
             at_once=run.at_once,
@@ -116,6 +120,9 @@ def sweep_command(args: list[str]) -> int:
     text = table(points, returns)
     (out / "table.md").write_text(f"# {name}, {total:,} steps, {run.seeds} seeds\n\n{text}\n")
     print(text)
+    best = returns[np.argmax(np.nan_to_num(returns.mean(1), nan=-np.inf))]
+    if np.isfinite(best).all():
+        print_normalized(best, task, params, cap, "of the best setting ")
     print(f"folder   {out}")
     if varied:
         print(f"heat map {heat_map(points, returns, out / 'heat_map.png')}")

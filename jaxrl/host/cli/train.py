@@ -88,7 +88,7 @@ class TrainFlags(DataFlags, Devices):
     seed: int = 0
     """Of the first; each seed gives other runs."""
     total_steps: int | None = None
-    """Environment steps a seed, of a dataset gradient steps. Default: the tuned table's, else 500000."""
+    """Environment steps a seed, of a dataset gradient steps. Default: that of its settings, else 500000."""
     eval_every: int | None = None
     """Steps between evaluations. Default: a tenth of the run; 0: none."""
     eval_episodes: int = 128
@@ -117,7 +117,7 @@ class TrainFlags(DataFlags, Devices):
     overwrite: bool = False
     """Replace a run that is already in the folder."""
     tuned: bool = True
-    """Start from the settings of jaxrl/tuned.toml."""
+    """Start from the settings of jaxrl/tuned.toml, or of the family in jaxrl/recipes.toml, not from the defaults."""
     video: bool = False
     """Render a GIF of the trained policy."""
     video_every: int | None = None

@@ -43,6 +43,9 @@ single seeds lie apart, which the dots show. The probability of improvement is t
 scoring higher than one of its second, ties counting half (Agarwal et al. 2021)."""
 
 
+NORMALIZED = "Normalized: the IQM, where 0 is the return of random actions and 1 the reference of record."
+
+
 def report(
     folders: Sequence[str | Path],
     out: str | Path = "report.html",
@@ -111,7 +114,10 @@ def _scores(run: Run) -> np.ndarray:
 
 
 def _summary(runs: Sequence[Run]) -> str:
-    def row(run: Run) -> tuple[str, ...]:
+    shares = [run.normalized() for run in runs]
+    known = any(share is not None for share in shares)
+
+    def row(run: Run, share: np.ndarray | None) -> tuple[str, ...]:
         scores = _scores(run)
         figures = ["–"] * 4
         if scores.size:
@@ -128,10 +134,17 @@ def _summary(runs: Sequence[Run]) -> str:
         took = (run.summary or {}).get("run_seconds")
         seeds = f"{scores.size} of {len(run.seeds)}" if scores.size < len(run.seeds) else str(len(run.seeds))
         seconds = "–" if took is None else number(took)
+        if known:
+            share = np.zeros(0) if share is None else share[np.isfinite(share)]
+            figures.append(f"{iqm(share):.2f}" if share.size else "–")
         return run.name, str(run.config["algorithm"]), seeds, f"{run.steps:,}", *figures, of, seconds
 
-    header = ("run", "algorithm", "seeds", "steps a seed", "IQM", "95 % interval", "mean", "seeds from to", "of", "s")
-    return "<h3>Return at the end</h3>" + table(header, map(row, runs))
+    header = ["run", "algorithm", "seeds", "steps a seed", "IQM", "95 % interval", "mean", "seeds from to", "of", "s"]
+    words = ""
+    if known:
+        header.insert(8, "normalized")
+        words = f"<p>{NORMALIZED}</p>"
+    return "<h3>Return at the end</h3>" + table(header, map(row, runs, shares)) + words
 
 
 def _warnings(runs: Sequence[Run]) -> str:

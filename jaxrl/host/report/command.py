@@ -101,7 +101,7 @@ def _usual(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         env, params = registry.make(recipe["env_id"])
         # As cli.experiment: what is tuned is tuned for acting.
         tuned = "dataset" not in recipe and recipe.get("run", {}).get("tuned", True)
-        known = registry.tuned(recipe["algo"], recipe["env_id"]) if tuned else None
+        known = registry.settings(recipe["algo"], recipe["env_id"]) if tuned else None
         of_rule = {name: recipe["config"][name] for name in OF_RULE} if recipe["algo"] == TAUGHT else {}
         config = module.Config(**(known.config if known else {}), **of_rule)
         if of_rule:

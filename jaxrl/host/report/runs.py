@@ -111,6 +111,14 @@ class Run:
         last = values[-1] if self.evaluations else values[np.isfinite(values).any(1)][-1]
         return np.where([seed in self.diverged for seed in self.seeds], np.nan, last)
 
+    def normalized(self) -> np.ndarray | None:
+        """`final` as shares of the way from random's return to the top of record; None where none is of this task."""
+        name = {"evaluation": "return", "training": "episode_return"}.get(self.source)
+        try:
+            return None if name is None else normalized_returns(self.folder, name, self.final())
+        except RunFolderError:
+            return None
+
     @property
     def steps(self) -> int:
         """A seed's, as far as it was logged."""
@@ -191,6 +199,42 @@ def swept(folder: Path) -> dict[str, Any] | None:
         return None
     needed = ("algo", "env_id", "env_settings", "config", "hyper", "params", "total_steps")
     return {**kept, "recipe": checked_recipe(kept["recipe"], file, needed)}
+
+
+def normalized_returns(folder: str | Path, name: str, values: np.ndarray) -> np.ndarray:
+    """A run's returns as shares of the way from random's to the top of record (`jaxrl.scores`).
+
+    Args:
+        name: of the metric that the values are of.
+
+    Raises RunFolderError for returns of another task than that of an id's record, and for an id without a top.
+    """
+    from jaxrl import registry, scores
+    from jaxrl.host.run.recipe import placed
+
+    if name not in ("episode_return", "return", "return_of_evaluations"):
+        raise RunFolderError(f"{folder}: of {name} there is no score of record, only of episode_return and return.")
+    config = checked(RunFolder(folder).read_config(), RunFolder(folder).config, whole=False)
+    recipe = config.get("recipe") or (swept(Path(folder)) or {}).get("recipe")
+    if recipe is None or "made" in recipe:
+        raise RunFolderError(f"{folder}: its task was made in Python, and scores of record are of ids.")
+    if recipe.get("curriculum"):
+        raise RunFolderError(f"{folder}: its returns are on levels that a curriculum chose, not those of record.")
+    id = recipe["env_id"]
+    try:
+        shares = scores.normalized(id, values)  # before anything of the recipe's is imported: it is an id of jaxrl's
+    except ValueError as error:
+        raise RunFolderError(f"{folder}: {error}") from None
+    env, params = registry.make(id, **settings_of(recipe))
+    record = scores.record_of(env, placed(params, recipe["params"]))
+    if record is None:
+        raise RunFolderError(f"{folder}: settings or params are not those of {id}, of which the scores are.")
+    cap, longest = recipe.get("run", {}).get("eval_max_steps"), int(np.max(np.asarray(params.max_steps)))
+    if name != "episode_return" and min(longest, cap or longest) != record.cap:
+        raise RunFolderError(
+            f"{folder}: its evaluations were cut after {cap} steps, those of record after {record.cap}."
+        )
+    return shares
 
 
 def _read(path: Path, name: str) -> list[Run]:

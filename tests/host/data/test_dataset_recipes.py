@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import jaxrl
+from jaxrl import scores
 from jaxrl.algos import ppo
 from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.exact.mdp import Table
@@ -319,6 +320,9 @@ def test_make_info_and_plot(tmp_path, monkeypatch):
     assert said["steps"] == "300" and said["reference.exact"] == "false" and said["params.length"] == "0.5"
     assert float(said["return_mean"]) == pytest.approx(Episodes(dataset).total.mean(), rel=1e-4)
     assert json.loads(said["parts.random"]) == 300
+    assert float(said["normalized_mean"]) == pytest.approx(
+        scores.normalized("CartPole-v1", float(said["return_mean"])), abs=1e-3
+    )
     assert run("dataset plot CartPole-v1-random.npz")[:2] == (0, "CartPole-v1-random.png\n")
     with Image.open("CartPole-v1-random.png") as image:
         pixels = np.asarray(image.convert("RGB")).astype(int)

@@ -1,4 +1,6 @@
-"""A hash of the code that an environment is made of, by which rows of a table know that they are of other code."""
+"""Hashes of the code that environments and learners are made of, by which rows of a table know that they are of other
+code.
+"""
 
 import ast
 import functools
@@ -9,7 +11,7 @@ from typing import Any
 
 from jaxrl import registry
 
-ENVIRONMENTS = "jaxrl.envs"
+ENVIRONMENTS, LEARNERS = "jaxrl.envs", "jaxrl.algos"
 
 
 @functools.cache
@@ -19,7 +21,7 @@ def of(id: str) -> str:
     core that environments run on.
     """
     entry = registry.environments()[id]
-    modules = sorted(imports(str(entry.target).split(":")[0]))
+    modules = sorted(imports(str(entry.target).split(":")[0], ENVIRONMENTS))
     parts = [repr(sorted(entry.settings.items())), *(syntax(module) for module in modules)]
     found = hashlib.sha256("\n".join(parts).encode())
     for folder in sorted({file_of(module).parent for module in modules}):
@@ -29,14 +31,22 @@ def of(id: str) -> str:
     return found.hexdigest()[:8]
 
 
+def of_learner(algo: str, settings: registry.Tuned) -> str:
+    """The same of an algorithm, with the settings that it starts from, and of the files of `jaxrl.algos`."""
+    modules = sorted(imports(registry.get_algo(algo).__name__, LEARNERS))
+    words = [repr(sorted(part.items())) for part in (settings.config, settings.hyper)]
+    parts = [str(settings.total_steps), *words, *(syntax(module) for module in modules)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+
 @functools.cache
-def imports(module: str) -> frozenset[str]:
-    """The modules of jaxrl.envs that a module imports, itself included, to any depth."""
+def imports(module: str, within: str) -> frozenset[str]:
+    """The modules of the package `within` that a module imports, itself included, to any depth."""
     found: set[str] = set()
     left = [module]
     while left:
         name = left.pop()
-        if name in found or not name.startswith(ENVIRONMENTS) or file_of(name) is None:
+        if name in found or not name.startswith(within) or file_of(name) is None:
             continue
         found.add(name)
         package = name if file_of(name).name == "__init__.py" else name.rpartition(".")[0]

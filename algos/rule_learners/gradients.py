@@ -32,14 +32,19 @@ Hyper = MetaHyper
 NUMBERS = "policy_gradient", policy_gradients.rule, policy_gradients.RuleConfig
 SCHEDULED = "scheduled", scheduled.rule, scheduled.RuleConfig
 RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any], type]] = {
-    "lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features), lpg.RuleConfig),
-    "ta_lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features, temporal=True), lpg.RuleConfig),
-    "lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features), lpo.RuleConfig),
-    "ta_lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features, temporal=True), lpo.RuleConfig),
+    "lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features or 256), lpg.RuleConfig),
+    "ta_lpg": (
+        "lpg",
+        lpg.rule,
+        lambda c: lpg.RuleConfig(c.predictions, c.features or 256, temporal=True),
+        lpg.RuleConfig,
+    ),
+    "lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features or 128), lpo.RuleConfig),
+    "ta_lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features or 128, temporal=True), lpo.RuleConfig),
     "a2c": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(), NUMBERS[2]),
     "ppo": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(clip_eps=0.2), NUMBERS[2]),
-    "scheduled_a2c": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features), SCHEDULED[2]),
-    "scheduled_ppo": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features, clip_eps=0.2), SCHEDULED[2]),
+    "scheduled_a2c": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features or 8), SCHEDULED[2]),
+    "scheduled_ppo": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features or 8, clip_eps=0.2), SCHEDULED[2]),
 }
 """For each rule: the kind of its file, the function from the settings of its network to the rule, these settings from a
 `Common`, and their class. A2C and PPO have four numbers as weights (self-tuning actor-critic, Zahavy et al. 2020,
@@ -74,7 +79,7 @@ class Common:
     curriculum: str = "dr"  # levels are random (dr), or chosen by regret to A2C (groove) or to the best (groove_exact)
     buffer_size: int = 4000  # levels that are kept to choose among
     lifetimes: tuple[int, ...] = ()  # updates of an agent's life, uniform in (least, most); (): the level's `lifetime`
-    features: int = 256  # width of the rule's network: its recurrent cell or hidden layer
+    features: int = 0  # width of the rule's network; 0: lpg 256 (its recurrent cell), lpo 128, scheduled rules 8
     predictions: int = 8  # of LPG, the size of y
     num_envs: int = 64  # environments of an agent
     num_steps: int = 20  # steps of each of them in a rollout
@@ -90,8 +95,9 @@ class Common:
             raise ValueError(f"curriculum={self.curriculum!r}: choose one of {', '.join(CURRICULA)}.")
         if self.lifetimes and not (len(self.lifetimes) == 2 and 1 <= self.lifetimes[0] <= self.lifetimes[1]):
             raise ValueError(f"lifetimes={self.lifetimes}: the least and the most updates of a life, 1 or more.")
-        if min(self.num_epochs, self.num_minibatches) < 0:
-            raise ValueError(f"num_epochs={self.num_epochs}, num_minibatches={self.num_minibatches}: 0 or more.")
+        counts = {name: getattr(self, name) for name in ("features", "num_epochs", "num_minibatches")}
+        if min(counts.values()) < 0:
+            raise ValueError(f"{', '.join(f'{name}={n}' for name, n in counts.items())}: 0 or more.")
         _ = self.agent  # raises for wrong settings of the agents
 
     @property

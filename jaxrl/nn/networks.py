@@ -60,8 +60,8 @@ def own(argument: str, module: Network | None, *methods: str) -> Any:
         raise TypeError(f"{argument}={name} is a class; it is an instance of one, {name}(...): {wanted}.")
     if lacking:
         raise TypeError(
-            f"{argument} is {wanted}; {name} has no {' and no '.join(lacking)}. docs/research.md, 'A network of "
-            "another library', has an adapter for nnx and equinox."
+            f"{argument} is {wanted}; {name} has no {' and no '.join(lacking)}. jaxrl.interop.neural takes what "
+            "builds an nnx or equinox module (Nnx, Equinox), and plain functions (Functions)."
         )
     try:
         hash(module)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from jaxrl.host.cli.evaluate import print_score, summary
+from jaxrl.host.cli.evaluate import print_normalized, print_score, summary
 from jaxrl.host.cli.experiment import (
     DataFlags,
     MovedFlags,
@@ -369,6 +369,8 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
             print(f"return {summary(np.atleast_1d(on_levels))} on held-out levels, as many episodes on each")
         if (reference := recipe.get("dataset", {}).get("reference")) is not None:
             print_score(returns, reference, judged_on, run["eval_max_steps"])
+        if np.isfinite(returns).all():
+            print_normalized(returns, task, judged_on, run["eval_max_steps"])
     print(f"run folder {out}")
     if hasattr(module := registry.get_algo(recipe["algo"]), "leave"):
         for path in module.leave(algo.config, result.state, out, _provenance(out, recipe, resume)):

@@ -146,6 +146,14 @@ def algorithms(*names):
     return found
 
 
+def networks():
+    """`{way: (difference, devices)}` of PPO with networks of other libraries, on one device and on two."""
+    from tests.interop.test_neural import CONFIG, DRAWN
+
+    env = jaxrl.make("CartPole-v1")[0]
+    return {way: on_both(ppo.make(env, CONFIG, network=network)) for way, network in DRAWN.items()}
+
+
 if __name__ == "__main__":
-    jobs = {f.__name__: f for f in (meshes, two_devices, rules, algorithms, traced)}
+    jobs = {f.__name__: f for f in (meshes, two_devices, rules, algorithms, traced, networks)}
     print(json.dumps(jobs[sys.argv[1]](*sys.argv[2:])))

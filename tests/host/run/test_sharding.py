@@ -147,6 +147,14 @@ def test_rules_on_two_devices(by):
     assert difference < 1e-5 and devices == 2
 
 
+@pytest.mark.slow
+@pytest.mark.light
+def test_networks_of_other_libraries_on_two_devices():
+    found = on_devices(2, "networks")
+    assert sorted(found) == ["equinox", "functions", "nnx"]
+    assert all(difference < 1e-5 and devices == 2 for difference, devices in found.values()), found
+
+
 IN_ONE_ENVIRONMENT = "mesh envs=2 does not divide num_envs = 1; 1 does."
 SHUFFLED = (
     "alphazero apg awac bc bcq_discrete c51 combo cql cql_discrete crossq crr_discrete ddpg dqn dvl edac famo2o fb "

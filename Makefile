@@ -83,10 +83,10 @@ results: $(VENV)/.installed-dev
 # The scores of record of all ids, or of those that match: make baselines ONLY="Maze*". Goes on where it was stopped.
 ONLY ?= *
 baselines: $(VENV)/.installed-dev
-	nice -n 19 $(BIN)/python experiments/scores/run.py random --only '$(ONLY)'
-	nice -n 19 $(BIN)/python experiments/scores/run.py reference --only '$(ONLY)'
+	-set -f; nice -n 19 $(BIN)/python experiments/scores/run.py random --only $(ONLY)
+	-set -f; nice -n 19 $(BIN)/python experiments/scores/run.py reference --only $(ONLY)
 	nice -n 19 $(BIN)/python experiments/scores/run.py ours
-	nice -n 19 $(BIN)/python experiments/scores/run.py learn --only '$(ONLY)'
+	-set -f; nice -n 19 $(BIN)/python experiments/scores/run.py learn --only $(ONLY)
 	nice -n 19 $(BIN)/python experiments/scores/run.py page
 
 # The documentation site, a folder a version beside what is in site/ already; http://localhost:8000 shows it while it is

@@ -405,6 +405,7 @@ class Tuned(NamedTuple):
     total_steps: int
     config: dict[str, Any]
     hyper: dict[str, Any]
+    of_family: bool = False  # tried on one or two ids for many
 
 
 def tuned(algo: str, env_id: str) -> Tuned | None:
@@ -415,16 +416,17 @@ def tuned(algo: str, env_id: str) -> Tuned | None:
 
 def settings(algo: str, env_id: str) -> Tuned | None:
     """Those to start from: the tuned ones of the pair, else those of the algorithm's first recipe for the id's family
-    (`jaxrl/recipes.toml`); None where there is neither, and for an environment of your own.
+    (`jaxrl/recipes.toml`); None where there is neither, and for a module or file of your own.
     """
     if env_id not in environments():
         return None
-    return tuned(algo, env_id) or next((_tuned(row) for row in _recipes(env_id) if row["algo"] == algo), None)
+    of_family = (_tuned(row)._replace(of_family=True) for row in _recipes(env_id) if row["algo"] == algo)
+    return tuned(algo, env_id) or next(of_family, None)
 
 
 def family_algo(env_id: str) -> str:
-    """The algorithm of the first recipe for an id's family; ppo for an environment of your own."""
-    return next(_recipes(env_id))["algo"] if env_id in environments() else "ppo"
+    """The algorithm of the first recipe for an id's family."""
+    return next(_recipes(env_id))["algo"]
 
 
 def _recipes(env_id: str) -> Iterator[dict[str, Any]]:

@@ -47,9 +47,15 @@ class Record:
 
     @property
     def top(self) -> Score | None:
-        """What `normalized` counts as 1: the reference, or where there is none the best of ours, if above random's."""
-        learned = self.ours is not None and self.ours.value > self.random.value
-        return self.reference or (self.ours if learned else None)
+        """What `normalized` counts as 1: the reference, or where there is none the best of ours, if it has learned."""
+        return self.reference or (self.ours if self.learned else None)
+
+    @property
+    def learned(self) -> bool:
+        """Whether ours is above random's, with intervals apart."""
+        if self.ours is None or self.ours.interval is None or self.random.interval is None:
+            return False
+        return self.ours.interval[0] > self.random.interval[1]
 
 
 def ids() -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pytest
 import jaxrl
 from jaxrl import registry, scores
 from jaxrl.evaluation import episodes
+from jaxrl.exact.mdp import MDP
 from jaxrl.host.data.recording import at_random
 
 
@@ -104,11 +105,13 @@ def test_every_id_has_a_recipe_that_its_algorithm_takes():
     for id in registry.environments():
         algo = registry.family_algo(id)
         settings, module = registry.settings(algo, id), jaxrl.get_algo(algo)
-        module.Config(**settings.config), module.Hyper(**settings.hyper)
+        config, _ = module.Config(**settings.config), module.Hyper(**settings.hyper)
         assert settings.total_steps > 0, id
+        if "Flock" in id or "Formation" in id or "Leader" in id or "Meetup" in id:
+            assert config.num_envs % jaxrl.make(id)[0].num_agents == 0, id
     assert registry.family_algo("MiniGrid-MultiRoom-N6-v0") == "ppo_rnn"
     assert registry.settings("sac", "MiniGrid-MultiRoom-N6-v0") is None  # no recipe of that algorithm
-    assert registry.family_algo("my/tank.py:Tank") == "ppo" and registry.settings("ppo", "my/tank.py:Tank") is None
+    assert registry.settings("ppo", "my/tank.py:Tank") is None
 
 
 def test_no_recipe_is_for_nothing():
@@ -133,3 +136,77 @@ def test_a_learner_trains_agents_of_a_swarm_as_slots_and_ends_tasks_without_limi
     for id, cap in (("Quadcopter-Flock-v0", 4), ("Chain-v0", 1000)):
         found = learners.learned(id, "ppo", small, cap, seeds=(1, 1))
         assert found.returns.shape == (1,) and np.isfinite(found.returns).all()
+
+
+def test_references_of_tables_are_what_the_best_policy_gets(of_study):
+    references = of_study("scores", "references")[0]
+    known = {"TwoSidedChain-v0": 10.0, "CliffWalking-v1": -13.0, "WindyGridworld-v0": -15.0, "TwoStepTree-v0": 2.0}
+    for id, value in known.items():  # by hand, and of the books that they are from
+        assert references.reference(id)["value"] == pytest.approx(value, abs=1e-5), id
+    assert references.reference("FrozenLake-v1")["value"] == pytest.approx(0.7442, abs=1e-4)
+    assert references.reference("Maze-v0") is None  # its levels have a solver
+
+
+def test_the_best_return_counts_the_steps_that_are_left(of_study):
+    """Two states; the second pays 1 a step, and it takes one step, which pays 0.5, to go there."""
+    references = of_study("scores", "references")[0]
+    to, reward = jnp.array([[[0], [1]], [[1], [1]]]), jnp.array([[[0.0], [0.5]], [[1.0], [1.0]]])
+    mdp = MDP(jnp.ones((2, 2, 1)), to, reward, jnp.zeros((2, 2, 1), bool), jnp.array([1.0, 0.0]))
+    for steps in (1, 2, 5):
+        assert references.best_return(mdp, steps) == pytest.approx(steps - 0.5)
+
+
+@pytest.mark.slow
+def test_each_recipe_makes_its_algorithm_on_a_task_of_each_pattern():
+    for row in tomllib.loads((scores.FILE.parent / "recipes.toml").read_text())["recipe"]:
+        for pattern in row["ids"]:
+            ids = [
+                id for id in registry.environments() if fnmatch.fnmatchcase(id, pattern) and registry.is_available(id)
+            ]
+            first = next((id for id in ids if registry.family_algo(id) == row["algo"]), None)
+            if first is not None:
+                env, settings = jaxrl.make(first)[0], registry.settings(row["algo"], first)
+                module = jaxrl.get_algo(row["algo"])
+                assert env.num_agents > 1 or module.make(env, module.Config(**settings.config)).steps_per_update > 0
+
+
+def test_what_is_of_other_code_is_stale(of_study):
+    code = of_study("scores", "hashes")[0]
+    now, learner = code.of("Chain-v0"), code.of_learner(*code.learner("Chain-v0"))
+    row = {"code": now}
+    assert not code.stale("Chain-v0", "random", {"random": row}) and code.stale("Chain-v0", "random", {"random": {}})
+    assert not code.stale("Chain-v0", "reference", {"reference": row}) and code.stale("Chain-v0", "reference", {})
+    assert not code.stale("Chain-v0", "reference", {"no_reference": now})
+    assert code.stale("Chain-v0", "reference", {"no_reference": "0"})
+    told = {"random": row, "ours": {**row, "learner": learner}}
+    assert not code.stale("Chain-v0", "ours", told) and code.stale("Chain-v0", "ours", {"random": row})
+    assert code.stale("Chain-v0", "ours", {"random": row, "ours": {**row, "learner": "0"}})
+    assert not code.stale("Chain-v0", "ours", {"random": row, "ours": {"source": "docs/results.md"}})
+
+
+def test_noise_above_random_is_nothing_learned():
+    score = scores.Score
+    random, above, noise = (
+        score(1.0, (0.9, 1.1), "random", {}),
+        score(2.0, (1.2, 2.5), "ppo", {}),
+        score(1.2, (1.0, 1.4), "ppo", {}),
+    )
+    assert scores.Record("x", 9, random, None, above).top is above
+    assert scores.Record("x", 9, random, None, noise).top is None
+    assert scores.Record("x", 9, random, above, noise).top is above
+
+
+@pytest.mark.slow
+def test_the_search_finds_the_fewest_steps(of_study):
+    optima = of_study("scores", "optima")[0]
+    found = optima.optimum("MiniGrid-Empty-5x5-v0")["returns"]
+    np.testing.assert_allclose(found, 1 - 0.9 * 5 / 100, atol=1e-6)  # two ahead, a turn, two ahead
+    returns = optima.optimum("MiniGrid-Empty-Random-5x5-v0")["returns"]
+    env, params = jaxrl.make("MiniGrid-Empty-Random-5x5-v0")
+    starts = jax.vmap(env.reset, (0, None))(jax.random.split(jax.random.key(0), optima.LEVELS), params)[1]
+    for best, cell, direction in zip(returns, starts.position, starts.direction, strict=True):
+        down, right = (3 - int(x) for x in divmod(int(cell), 5))
+        turns = [min((int(direction) - to) % 4, (to - int(direction)) % 4) for to in (0, 1)]
+        turn = 1 + min(turns) if down and right else turns[0] if right else turns[1]
+        assert best == pytest.approx(1 - 0.9 * (down + right + turn) / 100), (down, right, direction)
+    assert optima.optimum("MiniGrid-Dynamic-Obstacles-5x5-v0") is None

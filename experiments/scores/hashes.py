@@ -39,6 +39,26 @@ def of_learner(algo: str, settings: registry.Tuned) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 
+def learner(id: str) -> tuple[str, registry.Tuned]:
+    """The algorithm of the id's family and its settings."""
+    name = registry.family_algo(id)
+    settings = registry.settings(name, id)
+    assert settings is not None  # of the same table
+    return name, settings
+
+
+def stale(id: str, kind: str, rows: dict[str, Any]) -> bool:
+    """Whether a row is missing or of other code. Of experiments/results each row is of the code of its day."""
+    row = rows.get(kind, {})
+    if kind == "reference":
+        return of(id) not in (row.get("code"), rows.get("no_reference"))
+    if kind == "random":
+        return row.get("code") != of(id)
+    if "source" in row or "random" not in rows:
+        return False
+    return (row.get("code"), row.get("learner")) != (of(id), of_learner(*learner(id)))
+
+
 @functools.cache
 def imports(module: str, within: str) -> frozenset[str]:
     """The modules of the package `within` that a module imports, itself included, to any depth."""

@@ -1,4 +1,4 @@
-"""What a learner gets on an id: some seeds trained with the settings of jaxrl/tuned.toml, and evaluated."""
+"""What a learner gets on an id: some seeds trained with settings of jaxrl/recipes.toml, and evaluated."""
 
 import time
 from typing import Any, NamedTuple

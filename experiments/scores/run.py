@@ -20,8 +20,11 @@ from pathlib import Path
 import hashes
 import jax
 import numpy as np
+import optima
+import references
 from learners import learned
 from page import PAGE, page
+from references import BEST
 
 import jaxrl
 from jaxrl import registry, scores
@@ -37,14 +40,8 @@ BATCH, MOST, SECONDS = 64, 2048, 3
 """Episodes at once; at most in all; no further batch after so many seconds."""
 LEVELS = 256
 """Levels whose best returns are averaged."""
-LONGEST = {"CartPole-v1": 500, "InvertedPendulum-v5": 1000}
-"""Where each step earns 1: the return of an episode that only its time limit ends."""
 SOLVED = {
-    "MountainCar-v0": -110,
-    "MountainCarContinuous-v0": 90,
     "Acrobot-v1": -100,
-    "FrozenLake-v1": 0.7,
-    "FrozenLake8x8-v1": 0.85,
     "Reacher-v5": -3.75,
     "InvertedDoublePendulum-v5": 9100,
     "HalfCheetah-v5": 4800,
@@ -54,6 +51,8 @@ SOLVED = {
 """The returns from which Gymnasium calls a task solved, `reward_threshold` in the registry of version 1.4."""
 EXACT = {"GridWorld-*": None, "Darkroom-v0": None, "DelayedChain-v0": None, "Maze-*": kit.optimal_value}
 """Ids whose best return is known exactly, by their own `levels.optimal_value` (None) or by this function."""
+SEARCHED = ("MiniGrid-", "BabyAI-")
+"""Prefixes of ids whose best returns are searched for (`optima.py`)."""
 OTHER_TASK = "*-MinAtar"
 """Of experiments/results, rows without sticky actions and with another time limit."""
 
@@ -80,23 +79,31 @@ def random_score(id: str) -> dict:
 
 
 def reference_score(id: str) -> dict | None:
-    if id in LONGEST:
-        return {**told(LONGEST[id]), "what": "the longest episode"}
+    """The best return that is known, or else that of who is accepted as good; None where random actions get more."""
+    if (found := references.reference(id)) is not None:
+        return found | told(found["value"], found.get("interval"))
+    if id.startswith(SEARCHED):
+        found = optima.optimum(id)
+        return None if found is None else average(found["returns"])
+    exact = [value for pattern, value in EXACT.items() if fnmatch.fnmatch(id, pattern)]
+    if exact:
+        env, params = jaxrl.make(id)
+        best = exact[0] or env.levels.optimal_value
+        if best is None:  # of objects that come back elsewhere none is known
+            return None
+        if not draws(env, params):
+            return {**told(float(jax.jit(best)(params))), "what": BEST}
+        levels = jax.vmap(env.levels.generate, (0, None))(jax.random.split(jax.random.key(0), LEVELS), params)
+        return average(jax.jit(jax.vmap(best))(levels))
     if id in SOLVED:
         return {**told(SOLVED[id]), "what": "solved", "source": "reward_threshold of Gymnasium 1.4"}
-    exact = [value for pattern, value in EXACT.items() if fnmatch.fnmatch(id, pattern)]
-    if not exact:
-        return None
-    env, params = jaxrl.make(id)
-    best = exact[0] or env.levels.optimal_value
-    if best is None:  # of objects that come back elsewhere none is known
-        return None
-    row = {"what": "the best there is"}
-    if not draws(env, params):
-        return {**told(float(jax.jit(best)(params))), **row}
-    levels = jax.vmap(env.levels.generate, (0, None))(jax.random.split(jax.random.key(0), LEVELS), params)
-    found = np.asarray(jax.jit(jax.vmap(best))(levels), float)
-    return {**told(found.mean(), bootstrap_interval(found, np.mean)), **row, "levels": LEVELS}
+    return None
+
+
+def average(returns) -> dict:
+    """The row of the best returns of drawn levels."""
+    returns = np.asarray(returns, float)
+    return {**told(returns.mean(), bootstrap_interval(returns, np.mean)), "what": BEST, "levels": returns.size}
 
 
 def draws(env, params) -> bool:
@@ -134,17 +141,33 @@ def read() -> dict[str, dict]:
     return tomllib.loads(scores.FILE.read_text()) if scores.FILE.exists() else {}
 
 
-ORDER = ("value", "interval", "what", "steps", "seeds", "episodes", "levels", "seconds", "source", "code", "learner")
+ORDER = (
+    "value",
+    "interval",
+    "what",
+    "steps",
+    "seeds",
+    "episodes",
+    "levels",
+    "batches",
+    "seconds",
+    "source",
+    "code",
+    "learner",
+)
 ORDER += ("date",)
 HEAD = """# Scores of record by environment id, read by jaxrl.scores, made by `make baselines`: returns, undiscounted.
 # cap: steps after which an episode was cut. random: uniform actions, mean of episodes. reference: the best there is, or
-# what counts as solved. ours: the best of our learners, IQM of seeds. Intervals: 95 %. code: a hash of the task's."""
+# what counts as solved. ours: the best of our learners, IQM of seeds. Intervals: 95 %. code: a hash of the task's;
+# learner: of the algorithm's and its settings. no_reference: the code for which none was found."""
 
 
 def write(table: dict[str, dict]) -> None:
     lines = [HEAD]
     for id in sorted(table, key=str.lower):
         lines += ["", f"[{json.dumps(id)}]", f"cap = {table[id]['cap']}"]
+        if "no_reference" in table[id]:
+            lines.append(f"no_reference = {json.dumps(table[id]['no_reference'])}")
         for kind in ("random", "reference", "ours"):
             if row := table[id].get(kind):
                 values = {name: row[name] for name in ORDER if name in row}
@@ -157,7 +180,7 @@ def write(table: dict[str, dict]) -> None:
 
 def measure(kind: str, ids: list[str]) -> None:
     """Rows of a kind, each written when it is there; ids without one, or with one of other code."""
-    began, failed, left = time.process_time(), [], [id for id in ids if stale(id, kind, read().get(id, {}))]
+    began, failed, left = time.process_time(), [], [id for id in ids if hashes.stale(id, kind, read().get(id, {}))]
     for i, id in enumerate(left):
         try:
             row = {"random": random_score, "reference": reference_score, "ours": learned_score}[kind](id)
@@ -166,39 +189,28 @@ def measure(kind: str, ids: list[str]) -> None:
             print(f"{id}: {error!r}", flush=True)
             continue
         table = read()  # again: another process may have added to it
-        if row is None or (kind != "random" and id not in table):
+        if kind != "random" and id not in table:
             continue
-        table.setdefault(id, {})
-        if "cap" in row:
-            table[id]["cap"] = row.pop("cap")
-        table[id][kind] = {**row, "code": hashes.of(id)}
+        rows = table.setdefault(id, {})
+        if kind == "reference":
+            rows.pop("no_reference", None)
+        if row is None:
+            rows.pop(kind, None)
+            rows["no_reference"] = hashes.of(id)
+        else:
+            rows |= {"cap": row.pop("cap")} if "cap" in row else {}
+            rows[kind] = {**row, "code": hashes.of(id)}
         write(table)
         jax.clear_caches()
         minutes = (time.process_time() - began) / (i + 1) * (len(left) - i - 1) / 60
-        print(f"{id:32} {row['value']} {row.get('interval', '')} {minutes:.0f} CPU minutes left", flush=True)
+        found = "no reference" if row is None else f"{row['value']} {row.get('interval', '')}"
+        print(f"{id:32} {found} {minutes:.0f} CPU minutes left", flush=True)
     if failed:
         raise SystemExit(f"Not measured: {' '.join(failed)}")
 
 
-def stale(id: str, kind: str, rows: dict[str, dict]) -> bool:
-    """Whether a row is missing or of other code. Of experiments/results each row is of the code of its day."""
-    row = rows.get(kind, {})
-    if kind != "ours":
-        return row.get("code") != hashes.of(id)
-    if "source" in row or "random" not in rows:
-        return False
-    now = hashes.of(id), hashes.of_learner(*learner(id))
-    return (row.get("code"), row.get("learner")) != now
-
-
-def learner(id: str) -> tuple[str, registry.Tuned]:
-    """The algorithm of the id's family and its settings."""
-    name = registry.family_algo(id)
-    return name, registry.settings(name, id)
-
-
 def learned_score(id: str) -> dict:
-    name, settings = learner(id)
+    name, settings = hashes.learner(id)
     found = learned(id, name, settings, read()[id]["cap"])
     row = {**told(iqm(found.returns), bootstrap_interval(found.returns)), "what": name, "steps": settings.total_steps}
     row |= {"seeds": len(found.returns), "seconds": digits(found.seconds)}

@@ -46,9 +46,13 @@ class Nnx(_Adapter):
     def init(self, key: jax.Array, *inputs: Any) -> PyTree:
         from flax import nnx
 
-        _, weights, rest = nnx.split(self.build(nnx.Rngs(key)), nnx.Param, ...)
-        if kept := {type(variable).__name__ for _, variable in nnx.to_flat_state(rest)}:
-            raise TypeError(f"{_named(self.build)} keeps {', '.join(sorted(kept))} beside its parameters.")
+        module = _built(self.build, nnx.Rngs(key), nnx.Module)
+        _, weights, rest = nnx.split(module, nnx.Param, ...)
+        if kept := sorted(".".join(map(str, path)) for path, _ in nnx.to_flat_state(rest)):
+            raise TypeError(
+                f"{_named(self.build)} keeps {', '.join(kept)} beside its parameters, which no update would carry: a "
+                "constant is made in __call__."
+            )
         return nnx.to_pure_dict(weights)
 
     def outputs(self, weights: PyTree, method: str | None, *inputs: Any) -> Any:
@@ -76,10 +80,18 @@ class Equinox(_Adapter):
     def init(self, key: jax.Array, *inputs: Any) -> PyTree:
         import equinox as eqx
 
-        module = self.build(key)
-        if not isinstance(module, eqx.Module):
-            raise TypeError(f"{_named(self.build)} returns no equinox.Module but a {type(module).__name__}.")
+        module = _built(self.build, key, eqx.Module)
         weights, rest = eqx.partition(module, eqx.is_inexact_array)
+        again = eqx.filter(eqx.filter_eval_shape(self.build, jax.random.key(0)), lambda x: False)
+        try:
+            same = jax.tree.structure(eqx.filter(module, lambda x: False)) == jax.tree.structure(again)
+        except ValueError:  # of arrays, which are neither equal nor not
+            same = False
+        if not same:
+            raise TypeError(
+                f"{_named(self.build)} has other static fields each time that it is built: they may hold functions "
+                "that are defined at the top of a module, but no lambda of __init__ and no array."
+            )
         if kept := [x.dtype.name for x in jax.tree.leaves(rest) if eqx.is_array(x)]:
             raise TypeError(f"{_named(self.build)} keeps {', '.join(kept)} arrays beside its parameters.")
         return weights
@@ -95,29 +107,32 @@ class Equinox(_Adapter):
         return called(*inputs)
 
 
+@dataclasses.dataclass(frozen=True)
 class Functions(_Adapter):
-    """Plain functions: `init(key, *inputs)` returns weights, and `apply(weights, *inputs)` outputs for inputs with any
-    leading axes, as `jax.example_libraries.stax` and haiku's `transform` have them.
-
-    Args:
-        methods: further functions with the arguments of `apply`, by the names under which an algorithm calls them, as
-            PPO's `actor` and `critic`.
+    """Plain functions: `init(key, *inputs)` returns weights, and `function(weights, *inputs)` outputs for inputs with
+    any leading axes; `actor` and `critic` are those parts alone, which algorithms with one network for both call.
     """
 
-    def __init__(self, init: Callable[..., Any], apply: Callable[..., Any], **methods: Callable[..., Any]):
-        self.init = init
-        self.methods: dict[str | None, Callable[..., Any]] = {None: apply, **methods}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Functions) and (self.init, self.methods) == (other.init, other.methods)
-
-    def __hash__(self) -> int:
-        return hash((self.init, *self.methods.items()))
+    init: Callable[..., Any]
+    function: Callable[..., Any]
+    actor: Callable[..., Any] | None = None
+    critic: Callable[..., Any] | None = None
 
     def outputs(self, weights: PyTree, method: str | None, *inputs: Any) -> Any:
-        if method not in self.methods:
+        called = self.function if method is None else getattr(self, method, None)
+        if called is None:
             raise TypeError(f"Functions: the algorithm calls {method!r}; give it as {method}=FUNCTION.")
-        return self.methods[method](weights, *inputs)
+        return called(weights, *inputs)
+
+
+def _built(build: Callable[[Any], Any], source: Any, kind: type) -> Any:
+    """The module that is built. Raises TypeError for one in the place of what builds it, and for all else."""
+    if isinstance(build, kind):
+        raise TypeError(f"{type(build).__name__} is a module; give what builds it, as its class.")
+    module = build(source)
+    if not isinstance(module, kind):
+        raise TypeError(f"{_named(build)} returns no {kind.__module__}.{kind.__name__} but a {type(module).__name__}.")
+    return module
 
 
 def _method(module: Any, name: str | None) -> Callable[..., Any]:

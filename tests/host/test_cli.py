@@ -367,7 +367,14 @@ def test_without_an_algorithm_it_is_the_one_of_record_and_else_the_familys(monke
     monkeypatch.setattr(scores, "of", lambda id: dataclasses.replace(of(id), ours=None))
     assert "Reacher-v0: by ppo, of its family" in run_command("train Reacher-v0 --hyper.gamma 0.9")[2]
     good("train ppo Reacher-v0 --no-tuned")
-    best, family, plain = recipes
+    good("train ppo Reacher-v0 --total-steps 7e5")
+    good("train ppo Reacher-v0 --total-steps 7e5 --hyper.anneal-steps 9")
+    monkeypatch.setattr(scores, "of", of)
+    said = run_command("train CartPole-v1 --no-tuned")[2]
+    assert "CartPole-v1: by ppo, of record\n" in said  # 500 is not what this training gets
+    assert "Acrobot-v1: by ppo, of its family" in run_command("train Acrobot-v1 --curriculum dr")[2]
+    best, family, plain, long, fixed = recipes[:5]
+    assert (long["hyper"]["anneal_steps"], fixed["hyper"]["anneal_steps"]) == (700_000, 9)
     assert (best["algo"], best["run"]["total_steps"]) == (record.what, record.about["steps"])
     assert best["config"]["num_outputs"] == registry.tuned("c51", "Acrobot-v1").config["num_outputs"] == 51
     settings = registry.settings("ppo", "Reacher-v0")
@@ -999,7 +1006,8 @@ def test_bad_input(command, message, monkeypatch, tmp_path):
     [
         ("train", "train needs an algorithm and an environment"),
         ("train ppo", "train needs an algorithm and an environment"),
-        ("train cartpole-v1", "train needs an algorithm and an environment"),
+        ("train cartpole-v1", r"train needs an algorithm and an environment.* Did you mean CartPole-v1\?"),
+        ("train CartPole-v1 --dataset x.npz", "train CartPole-v1 --dataset: name the algorithm, as in jaxrl train bc"),
         ("train CartPole-v1 --sede 3", r"--sede\b.*--seed"),
         ("plot", "plot needs at least one run folder|Missing"),
         ("plot x y --episode --out z.png", "--episode --out takes one run folder"),

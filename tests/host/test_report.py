@@ -520,9 +520,10 @@ def test_returns_of_a_task_of_record_are_normalized_too(tmp_path):
     plain = make_run(tmp_path / "plain", FINAL["good"], recipe={**RECIPE, "run": {}})
     short = make_run(tmp_path / "short", FINAL["good"], recipe={**RECIPE, "run": {"eval_max_steps": 9}})
     light = make_run(tmp_path / "light", FINAL["good"], recipe={**RECIPE, "params": {"gravity": 1.0}, "run": {}})
-    header, *rows = page(report([plain, short, light], tmp_path / "a.html")).table(["run", "algorithm"])
+    older = make_run(tmp_path / "older", FINAL["good"], recipe={**RECIPE, "params": {"mass": 1.0}, "run": {}})
+    header, *rows = page(report([plain, short, light, older], tmp_path / "a.html")).table(["run", "algorithm"])
     at = header.index("normalized")
     middle = scores.normalized("CartPole-v1", (410 + 480) / 2)  # the IQM of four seeds
-    assert [row[at] for row in rows] == [f"{middle:.2f}", "–", "–"]
+    assert [row[at] for row in rows] == [f"{middle:.2f}", "–", "–", "–"]
     header = page(report([short], tmp_path / "b.html")).table(["run", "algorithm"])[0]
     assert "normalized" not in header

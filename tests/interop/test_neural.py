@@ -148,7 +148,7 @@ def test_a_run_is_saved_gone_on_with_and_exported(env, way, tmp_path):
     policy = jax.tree.map(lambda x: x[1], algo.policy(whole.state))
     header = export.export(algo, policy, tmp_path / "policy.h", "c").read_text()
     assert "policy_act" in header.lower() or "#define POLICY" in header
-    loaded = jaxrl.load(tmp_path, algo, seed=1)
+    loaded = jaxrl.load(tmp_path, seed=1)  # by the names of what the network is built of
     obs = jnp.ones((3, 4))
     acts = [
         algo.act(x, jax.random.key(0), obs, algo.initial_carry((3,)), greedy=True)[0] for x in (policy, loaded.policy)
@@ -199,12 +199,23 @@ class Counting(eqx.Module):
         self.count = jnp.int32(0)
 
 
+class Static(eqx.Module):
+    act: object = eqx.field(static=True)
+
+    def __init__(self, key):
+        self.act = lambda x: x
+
+
 @pytest.mark.parametrize(
     ("network", "says"),
     [
-        (neural.Nnx(Dropping), "Dropping keeps Rng.* beside its parameters"),
+        (neural.Nnx(Dropping), r"Dropping keeps drop\..* beside its parameters, which no update would carry"),
+        (neural.Nnx(lambda rngs: (1, 2)), "returns no .*Module but a tuple"),
+        (neural.Nnx(Nnx(nnx.Rngs(0))), "Nnx is a module; give what builds it"),
+        (neural.Equinox(Equinox(KEY)), "Equinox is a module; give what builds it"),
+        (neural.Equinox(Static), "Static has other static fields each time that it is built"),
         (neural.Equinox(Counting), "Counting keeps int32 arrays beside its parameters"),
-        (neural.Equinox(lambda key: (1, 2)), "returns no equinox.Module but a tuple"),
+        (neural.Equinox(lambda key: (1, 2)), "returns no .*Module but a tuple"),
     ],
 )
 def test_what_no_update_would_carry_is_refused(network, says):
@@ -230,3 +241,34 @@ def test_a_critic_of_functions():
     algo = sac.make(env, sac.Config(hidden=(4,), batch_size=4, buffer_size=64), critic=critic)
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 40, sac.Hyper(learning_starts=8)))(KEY)
     assert np.isfinite(metrics["critic_loss"][8:]).all()  # before, nothing is learned
+
+
+class Lists(nnx.Module):
+    def __init__(self, rngs):
+        self.layers = nnx.List([nnx.Linear(4, 3, rngs=rngs), nnx.Linear(3, 2, rngs=rngs)])
+
+    def __call__(self, obs):
+        return self.layers[1](jnp.tanh(self.layers[0](obs["b"] + obs["a"][..., None])))
+
+
+class Perceptron(eqx.Module):
+    inner: eqx.nn.MLP
+
+    def __init__(self, key):
+        self.inner = eqx.nn.MLP(4, 2, 3, 1, jnp.tanh, key=key)
+
+    def __call__(self, obs):
+        return self.inner(obs["b"] + obs["a"])
+
+
+@pytest.mark.parametrize("network", [neural.Nnx(Lists), neural.Equinox(Perceptron, axes=0)])
+def test_dicts_of_observations_lists_of_layers_and_seeds(network):
+    """Of an observation's arrays the first by name has no axis of its own: `axes` is 0."""
+    obs = {"a": jnp.ones((5,)), "b": jnp.ones((5, 4))}
+    one = jax.tree.map(lambda x: x[0], obs)
+    weights = jax.jit(jax.vmap(lambda key: network.init(key, one)))(jax.random.split(KEY, 2))
+    outputs = jax.vmap(network.apply, (0, None))(weights, obs)
+    assert outputs.shape == (2, 5, 2) and (outputs[0] != outputs[1]).all()
+    np.testing.assert_allclose(outputs[:, 0], outputs[:, 3])
+    grads = jax.grad(lambda w: network.apply(w, obs).sum())(jax.tree.map(lambda x: x[0], weights))
+    assert all((np.asarray(x) != 0).any() for x in jax.tree.leaves(grads))

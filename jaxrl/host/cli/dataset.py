@@ -60,7 +60,7 @@ def make(args: list[str]) -> int:
         """Whose policies act, of the recipes from medium to mixed:P. Default: the first of ppo, sac, dqn and the others
         that is tuned for the task; ppo where none is."""
         train_steps: int | None = None
-        """Environment steps of its training. Default: the tuned table's, else 500000."""
+        """Environment steps of its training. Default: that of its settings, else 500000."""
         out: Path | None = None
         """An npz file. Default: <env>-<recipe>.npz."""
         overwrite: bool = False
@@ -121,13 +121,14 @@ def _normalized(about: dict[str, Any], mean: float) -> dict[str, float]:
     """The mean return as a share of the way from random's to the top of record, of a task that has a record."""
     from jaxrl import registry, scores
     from jaxrl.host.cli.experiment import elsewhere
-    from jaxrl.host.run.run_folder import tree_values
+    from jaxrl.host.data.dataset_parts import about_of
 
     id, params = about.get("env"), about.get("params") or {}
     if id not in scores.ids() or scores.of(id).top is None or not registry.is_available(id):
         return {}
-    usual = tree_values(registry.make(id)[1])
-    same = not elsewhere(about, id, usual) and params.get("max_steps") == usual["max_steps"]
+    usual = about_of(*registry.make(id))
+    same = not elsewhere(about, id, usual["params"]) and about.get("spaces") == usual["spaces"]
+    same = same and params.get("max_steps") == usual["params"]["max_steps"] == scores.of(id).cap
     return {"normalized_mean": float(scores.normalized(id, mean))} if same else {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import sys
 from pathlib import Path
@@ -145,12 +146,15 @@ def experiment(
 
     args, curriculum = named(args, "--curriculum")
     curriculum = None if curriculum is None else registry.lasting(curriculum)
-    args = with_algorithm(args)
+    args = with_algorithm(command, args, curriculum)
     words = bare_words(args)
     if len(words) < 2:
         if {"-h", "--help"} & set(args):
             help_without_words(command, f"jaxrl {command} ALGO ENV", flags, words)
-        raise UsageError(f"{command} needs an algorithm and an environment, in this order.", f"jaxrl {command}")
+        near = difflib.get_close_matches(words[0], registry.environments(), 1, 0.8) if words else []
+        near = near or [id for id in registry.environments() if words and id.lower() == words[0].lower()]
+        hint = f" Did you mean {near[0]}?" if near else " Of an environment of jaxrl's the id is enough."
+        raise UsageError(f"{command} needs an algorithm and an environment, in this order.{hint}", f"jaxrl {command}")
     refuse_swapped(command, *words)
     algo_name, env_id = map(registry.lasting, words)
     if algo_name in registry.list_curricula():
@@ -194,6 +198,9 @@ def experiment(
         "params": flattened(multiplied(dataclasses.asdict(parsed.params), params)),
         "total_steps": total,
     }
+    said = any(word.split("=")[0].replace("_", "-") == "--hyper.anneal-steps" for word in args)
+    if tuned and tuned is known and tuned.of_family and "anneal_steps" in tuned.hyper and not said:
+        recipe["hyper"]["anneal_steps"] = (total,) if several else total  # a family's schedule is as long as the run
     if isinstance(parsed.run, DataFlags):
         recipe |= parsed.run.parts(recipe, env, params)
     if curriculum is not None and "dataset" in recipe:
@@ -203,19 +210,29 @@ def experiment(
     return parsed, recipe
 
 
-def with_algorithm(args: list[str]) -> list[str]:
-    """The words, with the algorithm in front where the first is an id and no second one follows: that of record for the
-    id, else its family's, which is said.
+def with_algorithm(command: str, args: list[str], curriculum: str | None) -> list[str]:
+    """The words, with the algorithm in front where the first is an id and no second one follows: that of the run of
+    `--from`, else of record for the id, else, and for a curriculum, its family's, which is said.
+
+    Raises UsageError for a dataset, which no algorithm of record learns from.
     """
     from jaxrl import registry, scores
+    from jaxrl.host.run.recipe import read_recipe
 
     words = bare_words(args)
     if len(words) != 1 or words[0] not in registry.environments():
         return args
-    id = words[0]
-    ours = scores.of(id).ours if id in scores.ids() else None
+    id, flags = words[0], {word.split("=")[0] for word in args if word.startswith("--")}
+    if "--dataset" in flags:
+        raise UsageError(f"{command} {id} --dataset: name the algorithm, as in jaxrl {command} bc {id}.")
+    if (begin := named(args, "--from")[1]) is not None:
+        return [read_recipe(Path(begin))["algo"], *args]
+    ours = scores.of(id).ours if id in scores.ids() and curriculum is None else None
     algo = registry.family_algo(id) if ours is None else ours.what
-    said = "of its family" if ours is None else f"of record, {ours.value:g} after {ours.about['steps']:,} steps"
+    said = "of its family" if ours is None else "of record"
+    own = ("--config", "--hyper", "--params", "--env", "--no-tuned", "--total-steps")  # it is another training then
+    if ours is not None and not any(flag.startswith(own) for flag in flags):
+        said += f", {ours.value:g} after {ours.about['steps']:,} steps"
     print(f"{id}: by {algo}, {said}", file=sys.stderr)
     return [algo, *args]
 

@@ -122,7 +122,8 @@ def sweep_command(args: list[str]) -> int:
     print(text)
     best = returns[np.argmax(np.nan_to_num(returns.mean(1), nan=-np.inf))]
     if np.isfinite(best).all():
-        print_normalized(best, task, params, cap, "of the best setting ")
+        of = f"the best of {len(points)}, by the seeds that chose it: " if len(points) > 1 else ""
+        print_normalized(best, task, params, cap, of)
     print(f"folder   {out}")
     if varied:
         print(f"heat map {heat_map(points, returns, out / 'heat_map.png')}")

@@ -94,14 +94,14 @@ def parsed(recipe: str) -> tuple[str, float]:
 
 
 def learner(env: Environment, algo: str = "auto") -> tuple[str, Algorithm, Any, int]:
-    """`(name, algorithm, hyper, total steps)`: tuned for the task's id where that is known, else its defaults.
+    """`(name, algorithm, hyper, total steps)`: with the settings of the task's id (`registry.settings`), else defaults.
 
     `auto` is the first algorithm that is tuned for it, and PPO where none is.
     """
     if algo == "auto":
         order = [*FIRST_TRIED, *(name for name in registry.list_algos() if name not in FIRST_TRIED)]
         algo = next((name for name in order if registry.tuned(name, env.id)), "ppo")
-    module, known = registry.get_algo(algo), registry.tuned(algo, env.id)
+    module, known = registry.get_algo(algo), registry.settings(algo, env.id)
     if known is None:
         return algo, module.make(env, module.Config()), module.Hyper(), STEPS
     return algo, module.make(env, module.Config(**known.config)), module.Hyper(**known.hyper), known.total_steps

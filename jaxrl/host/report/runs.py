@@ -225,8 +225,11 @@ def normalized_returns(folder: str | Path, name: str, values: np.ndarray) -> np.
         shares = scores.normalized(id, values)  # before anything of the recipe's is imported: it is an id of jaxrl's
     except ValueError as error:
         raise RunFolderError(f"{folder}: {error}") from None
-    env, params = registry.make(id, **settings_of(recipe))
-    record = scores.record_of(env, placed(params, recipe["params"]))
+    try:
+        env, params = registry.make(id, **settings_of(recipe))
+        record = scores.record_of(env, placed(params, recipe["params"]))
+    except (ImportError, TypeError, ValueError) as error:  # settings and params of another version
+        raise RunFolderError(f"{folder}: {error}") from None
     if record is None:
         raise RunFolderError(f"{folder}: settings or params are not those of {id}, of which the scores are.")
     cap, longest = recipe.get("run", {}).get("eval_max_steps"), int(np.max(np.asarray(params.max_steps)))

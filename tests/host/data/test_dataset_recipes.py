@@ -131,7 +131,7 @@ def test_a_recipe_is_read_in_a_word():
 def test_auto_is_what_is_tuned(id, algo):
     env, _ = jaxrl.make(id)
     name, algorithm, hyper, total = dataset_recipes.learner(env)
-    known = jaxrl.registry.tuned(name, id)
+    known = jaxrl.registry.settings(name, id)
     assert name == algo == algorithm.name and total == (known.total_steps if known else dataset_recipes.STEPS)
     assert all(getattr(hyper, field) == value for field, value in (known.hyper if known else {}).items())
 

@@ -230,7 +230,7 @@ def optimum(id: str) -> dict | None:
     keys, levels = jax.random.split(jax.random.key(0), LEVELS), np.arange(LEVELS)
     reset = jax.jit(jax.vmap(lambda key: env.reset(key, params)[1]), compiler_options=ONCE)
     starts = jax.tree.map(np.asarray, reset(keys))
-    errand, actions = errands(env, starts), np.arange(env.action_space(params).n)
+    errand, actions = jax.device_put(errands(env, starts)), np.arange(env.action_space(params).n)
     first = np.asarray(jax.jit(jax.vmap(bound, (None, 0, 0)), compiler_options=ONCE)(errand, starts, levels))
 
     def step(errand, key, state, level, action):

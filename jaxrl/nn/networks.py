@@ -60,8 +60,8 @@ def own(argument: str, module: Network | None, *methods: str) -> Any:
         raise TypeError(f"{argument}={name} is a class; it is an instance of one, {name}(...): {wanted}.")
     if lacking:
         raise TypeError(
-            f"{argument} is {wanted}; {name} has no {' and no '.join(lacking)}. jaxrl.interop.neural takes what "
-            "builds an nnx or equinox module (Nnx, Equinox), and plain functions (Functions)."
+            f"{argument} is {wanted}; {name} has no {' and no '.join(lacking)}. jaxrl.interop.neural has adapters for "
+            "modules of nnx and equinox (Nnx, Equinox), and for plain functions (Functions)."
         )
     try:
         hash(module)

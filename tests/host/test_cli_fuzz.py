@@ -35,7 +35,7 @@ WORDS = [
     "train --seeds 3 ppo CartPole-v1",
     "train CartPole-v1 ppo",
     "train cartpole-v1 dqn",
-    "train CartPole-v1",
+    "train cartpole-v1",
     "train plr Maze-v0",
     "train ppo CartPole-v1 Pendulum-v1",
     "train ppo CartPole-v1 --seed 1e20",

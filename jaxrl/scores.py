@@ -87,12 +87,12 @@ def record_of(env: Environment, env_params: Any) -> Record | None:
 def normalized(id: str, returns: Any) -> Float[np.ndarray, "..."]:
     """Returns of any shape, 0 being the mean return of random actions and 1 that of `of(id).top`.
 
-    Raises ValueError for an id without a record, and for one of which random's return is all that is known, or equal to
-    the top's.
+    Raises ValueError for an id without a record, and for one of which nothing above random's return is known.
     """
     record = of(id)
     if record.top is None:
-        raise ValueError(f"{id}: only random's return is on record, so there is nothing that is 1.")
+        tried = "" if record.ours is None else f", and {record.ours.what}'s, which is not above it"
+        raise ValueError(f"{id}: only random's return is on record{tried}, so there is nothing that is 1.")
     span = record.top.value - record.random.value
     if span <= 0:
         raise ValueError(f"{id}: random actions get as much as {record.top.what}, {record.top.value:g}.")

@@ -61,6 +61,9 @@ whose reward is negative until they end.
 
 ## What is unsolved here
 
+Of ids that have a score of ours below; what has none has not been tried with a recipe yet, and is no less a challenge.
+A bandit's reference knows the best arm from the first round; who has to find it stays behind.
+
 {unsolved}
 """
 

@@ -141,21 +141,7 @@ def read() -> dict[str, dict]:
     return tomllib.loads(scores.FILE.read_text()) if scores.FILE.exists() else {}
 
 
-ORDER = (
-    "value",
-    "interval",
-    "what",
-    "steps",
-    "seeds",
-    "episodes",
-    "levels",
-    "batches",
-    "seconds",
-    "source",
-    "code",
-    "learner",
-)
-ORDER += ("date",)
+ORDER = "value interval what steps seeds episodes levels batches seconds source code learner date".split()
 HEAD = """# Scores of record by environment id, read by jaxrl.scores, made by `make baselines`: returns, undiscounted.
 # cap: steps after which an episode was cut. random: uniform actions, mean of episodes. reference: the best there is, or
 # what counts as solved. ours: the best of our learners, IQM of seeds. Intervals: 95 %. code: a hash of the task's;

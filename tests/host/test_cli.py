@@ -358,9 +358,9 @@ def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_pat
 
 
 @pytest.mark.slow
-def test_without_an_algorithm_it_is_the_one_of_record_and_else_the_familys(monkeypatch):
+def test_without_an_algorithm_it_is_the_one_of_record_and_else_the_familys(run, monkeypatch):
     recipes = []
-    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, *_, **__: recipes.append(recipe) or 0)
     record = scores.of("Acrobot-v1").ours
     assert "Acrobot-v1: by c51, of record, -76.28 after 500,000 steps" in run_command("train Acrobot-v1")[2]
     of = scores.of
@@ -373,6 +373,8 @@ def test_without_an_algorithm_it_is_the_one_of_record_and_else_the_familys(monke
     said = run_command("train CartPole-v1 --no-tuned")[2]
     assert "CartPole-v1: by ppo, of record\n" in said  # 500 is not what this training gets
     assert "Acrobot-v1: by ppo, of its family" in run_command("train Acrobot-v1 --curriculum dr")[2]
+    good(f"train Acrobot-v1 --from {run[0]}")
+    assert recipes[-1]["algo"] == "ppo"  # what that run was
     best, family, plain, long, fixed = recipes[:5]
     assert (long["hyper"]["anneal_steps"], fixed["hyper"]["anneal_steps"]) == (700_000, 9)
     assert (best["algo"], best["run"]["total_steps"]) == (record.what, record.about["steps"])

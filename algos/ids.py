@@ -100,6 +100,7 @@ CURRICULA: dict[str, tuple[str, str]] = {
     "self_paced": ("curricula.self_paced", "points"),
     "sfl": ("curricula.sfl", "levels"),
     "snapshot": ("curricula.snapshot", "starts"),
+    "traced": ("curricula.traced", "levels"),
 }
 """For each NAME of `--curriculum NAME` its module and what it chooses: "levels" that a function draws or a designer
 builds, "points" of a box of parameters, or "starts", states in which episodes begin."""

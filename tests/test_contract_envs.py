@@ -1,6 +1,7 @@
 """The contract of `jaxrl.testing.check_environment`: kept by what is registered, and able to find faults."""
 
 import dataclasses
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +55,16 @@ def test_registered(id):
     if not registry.is_available(id):
         pytest.skip(f"needs jaxrl[{registry.environments()[id].extra}]")
     check_environment(*make(id), whole=id not in ON_MJX + DEAR)
+
+
+def test_level_functions_of_a_module_are_in_the_kit_of_its_environments():
+    """A curriculum by name finds what a task's module has."""
+    for id in sorted(registry.first_of_each_class().values()):
+        env = make(id)[0]
+        module, kit = sys.modules[type(env).__module__], env.levels
+        for name in ("generate", "mutate"):
+            if hasattr(module, name) and env.levels is not None and not id.endswith("Level-v0"):
+                assert getattr(kit, name) is not None, f"{id}: levels.{name}"
 
 
 def test_wrapped():

@@ -11,7 +11,7 @@ import pytest
 from jaxrl import Environment, Transition, pytree, vectorize
 from jaxrl.algorithm import PUBLIC, names_of
 from jaxrl.algos import ddpg, dqn, ppo
-from jaxrl.algos.curricula import accel, adversarial_params, dr, paired, plr, sfl, snapshot
+from jaxrl.algos.curricula import accel, adversarial_params, dr, paired, plr, sfl, snapshot, traced
 from jaxrl.algos.population import pbt
 from jaxrl.curriculum import attach
 from jaxrl.curriculum.teaching import Ranges
@@ -127,6 +127,7 @@ WRAPPED = {
     "plr": under_plr,
     "dr, off policy": off_policy,
     "accel": lambda: attach(STUDENT, accel.make(level, mutate, accel.Config(8, num_edits=2, robust=False))),
+    "traced": lambda: attach(STUDENT, traced.make(ENV, level, mutate, traced.Config(8, num_edits=2, model_size=2))),
     "sfl": lambda: attach(STUDENT, sfl.make(level, sfl.Config(4, 8, 6, 4, 2))),
     "paired": designed,
     "adversary": adversarial,

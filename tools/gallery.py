@@ -190,7 +190,10 @@ def page() -> str:
     table, what = registry.environments(), lines_of_classes()
     for family, ids in shown().items():
         about = FAMILIES[family]
-        lines += ["", f"## {about.title}", "", f"[{title_of(f'envs/{about.page}')}]({about.page})", ""]
+        link = f"[{title_of(f'envs/{about.page}')}]({about.page})"
+        if "## Scores of record\n" in (DOCS / "envs" / about.page).read_text():
+            link += f", [scores of record]({about.page}#scores-of-record)"
+        lines += ["", f"## {about.title}", "", link, ""]
         cells = [
             f"![{id}](../media/gallery/{id}.png)<br>`{id}`: {what[about.title, str(table[id].target)]}" for id in ids
         ]

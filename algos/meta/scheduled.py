@@ -35,7 +35,7 @@ from jaxrl.algos.meta.lpg import when
 from jaxrl.environment import Environment
 from jaxrl.meta.agent import TABULAR, AgentConfig, agent
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
-from jaxrl.nn.distributions import Categorical
+from jaxrl.nn.distributions import Categorical, allowed
 from jaxrl.nn.networks import Dense
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv
@@ -73,7 +73,8 @@ def _rule(config: RuleConfig) -> UpdateRule:
 
     def schedule(weights: Any, seen: Seen, found: dict[str, Array], lifetime: Lifetime) -> Array:
         logits, value = seen.outputs["logits"], seen.outputs["value"][..., 0]
-        entropy = jnp.mean(Categorical(logits).entropy()) / jnp.log(max(logits.shape[-1], 2))
+        largest = jnp.log(jnp.maximum(jnp.sum(allowed(logits), -1), 2))  # the entropy of what is uniform
+        entropy = jnp.mean(Categorical(logits).entropy() / largest)
         spread, left = jnp.var(found["target"]), jnp.var(found["target"] - value)
         explained = jnp.where(spread > 0, 1 - left / jnp.where(spread > 0, spread, 1), 0)
         position = jnp.minimum(when(lifetime), 1.0)  # past its end as at its end

@@ -41,6 +41,13 @@ RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any]
     ),
     "lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features or 128), lpo.RuleConfig),
     "ta_lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features or 128, temporal=True), lpo.RuleConfig),
+    "lpo_from_ppo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features or 128, clip_eps=0.2), lpo.RuleConfig),
+    "ta_lpo_from_ppo": (
+        "lpo",
+        lpo.rule,
+        lambda c: lpo.RuleConfig(c.features or 128, temporal=True, clip_eps=0.2),
+        lpo.RuleConfig,
+    ),
     "a2c": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(), NUMBERS[2]),
     "ppo": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(clip_eps=0.2), NUMBERS[2]),
     "scheduled_a2c": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features or 8), SCHEDULED[2]),
@@ -75,7 +82,7 @@ CURRICULA: dict[str, Any] = {"dr": None, "groove": groove.Hyper(), "groove_exact
 class Common:
     """Static settings of a rule, its levels and its agents, for both methods of learning the rule."""
 
-    rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c, ppo, scheduled_a2c, scheduled_ppo or yours, FILE.py:FUNCTION
+    rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, those two _from_ppo, a2c, ppo, scheduled_a2c, scheduled_ppo or yours
     curriculum: str = "dr"  # levels are random (dr), or chosen by regret to A2C (groove) or to the best (groove_exact)
     buffer_size: int = 4000  # levels that are kept to choose among
     lifetimes: tuple[int, ...] = ()  # updates of an agent's life, uniform in (least, most); (): the level's `lifetime`

@@ -56,6 +56,7 @@ from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxrl.telemetry import Plane, Quantity
 
 from . import checks, converters, defaults, mismatches, motion, quantities
+from .levels import generate, mutate
 from .plant import Params, Plant, State
 from .references import normal, uniform
 from .settings import Settings
@@ -282,6 +283,14 @@ class MotorDrive(Settings):
     def as_levels(self) -> MotorDrive:
         """Itself: params are levels. `levels.py` draws and varies them."""
         return self
+
+    def generate(self, key: Array, params: Params) -> Params:
+        """Another drive, each number of which differs from that of `params` by a factor of at most 2."""
+        return generate(key, params)
+
+    def mutate(self, key: Array, level: Params) -> Params:
+        """The drive with each number changed by a factor of at most 1.1."""
+        return mutate(key, level)
 
     def render(self, state: State, params: Params) -> np.ndarray:
         from .pictures.drawing import Bar, draw_drive

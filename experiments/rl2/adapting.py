@@ -63,7 +63,7 @@ def learner(method: str, task: Task):
         shape = {"hidden": (), "rnn_size": 48, "shared": True, **shape}
         algo = rl2.make(task.env, rl2.Config(**shape, episodes=TRIALS), task_fn=task.draw)
         return algo, rl2.Hyper(**hyper)
-    shape = {k: v for k, v in shape.items() if k not in ("rnn_size", "hidden")}
+    shape = {k: v for k, v in shape.items() if k not in ("rnn_size", "hidden", "shared")}
     return ppo.make(Plain(Trials(task.env, TRIALS, task.draw)), ppo.Config(**shape)), ppo.Hyper(**hyper)
 
 

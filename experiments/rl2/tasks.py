@@ -208,10 +208,12 @@ def tasks() -> dict[str, Task]:
         "Darkroom-v0": Task(
             dark,
             dark.default_params,
-            4_000_000,
+            3_000_000,
             best=dark.optimal_value,
             first=50.5,
             limit=100,
+            config={"num_epochs": 4, "shared": False, "num_steps": 50},
+            hyper={"gamma": 0.97, "anneal_steps": 3_000_000, "ent_coef": 0.02},
         ),
         "bandits, 5 arms": Task(
             pulls,
@@ -220,6 +222,14 @@ def tasks() -> dict[str, Task]:
             best=lambda params: 25 * params.mean.max(),
             limit=25,
             per=25.0,
+            config={"num_epochs": 4, "shared": False},
+            hyper={
+                "learning_rate": 3e-3,
+                "anneal_steps": 3_000_000,
+                "gamma": 0.99,
+                "gae_lambda": 0.3,
+                "ent_coef": 0.003,
+            },
         ),
         "mazes": Task(
             Mazes(maze),
@@ -228,6 +238,7 @@ def tasks() -> dict[str, Task]:
             draw=draw_maze,
             best=kit.optimal_value,
             limit=40,
+            hyper=XLAND,
         ),
         "one rule, 2 things": rule_world(one_rule(2), 6, 1_500_000),
         "one rule, 15 steps": rule_world(one_rule(2), 15, 3_000_000),

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from tasks import Drawn, Family
 
 import jaxrl
+from jaxrl import curriculum
 from jaxrl.algorithm import Algorithm
 from jaxrl.algos import ppo
-from jaxrl.algos.curricula import accel, alp_gmm, paired, plr, sfl
-from jaxrl.curriculum import attach, learnability, max_mc, oracle_regret
+from jaxrl.algos.curricula import accel, alp_gmm, paired, plr, sfl, traced
+from jaxrl.curriculum import learnability, max_mc, oracle_regret
 
 BUFFER = 256
 
@@ -36,6 +37,8 @@ METHODS = {
     "plr_learnability": Method("PLR by learnability", "plr learnability", REPLAY),
     "plr_regret": Method("PLR by known regret", "plr regret", REPLAY),
     "accel": Method("ACCEL by MaxMC", "accel max_mc", REPLAY),
+    "traced": Method("TRACED", "traced pvl", REPLAY),
+    "traced_pvl": Method("ACCEL by PVL", "traced pvl", {**REPLAY, "transition_coef": 0.0, "transfer_coef": 0.0}),
     "sfl": Method("SFL", "sfl learnability", {"replay_share": 0.5}),
     "sfl_regret": Method("SFL by known regret", "sfl regret", {"replay_share": 0.5}),
     "alp_gmm": Method("ALP-GMM", "alp_gmm none", {}),
@@ -48,16 +51,20 @@ def student_of(family: Family) -> Algorithm:
     return ppo.make(jaxrl.vectorize(family.env, family.config.num_envs, batched_params=True), family.config)
 
 
-def under(student: Algorithm, family: Family, curriculum: str) -> Algorithm:
+def under(student: Algorithm, family: Family, chosen: str) -> Algorithm:
     """The student under a curriculum, `Method.curriculum`."""
-    kind, by = curriculum.split()
+    kind, by = chosen.split()
     scores = {"learnability": learnability, "max_mc": max_mc}
     score = oracle_regret(family.optimal_value) if by == "regret" else scores.get(by)
+    attach = functools.partial(curriculum.attach, student, success_above=family.success_above)
     if kind == "sfl":
-        return attach(student, sfl.make(family.level, family.look, score=score))
+        return attach(sfl.make(family.level, family.look, score=score))
     if kind == "accel":
         config = accel.Config(BUFFER, robust=False, num_edits=5)
-        return attach(student, accel.make(family.level, family.mutate, config, score=score))
+        return attach(accel.make(family.level, family.mutate, config, score=score))
+    if kind == "traced":
+        config = traced.Config(BUFFER, robust=False, num_edits=5, model_size=32)
+        return attach(traced.make(family.env, family.level, family.mutate, config))
     if kind == "paired":
         config = dataclasses.replace(family.config, num_steps=family.editor.num_steps, conv=(16,))
         return paired.make(student, ppo.make(family.editor, config), family.editor.level)
@@ -66,8 +73,8 @@ def under(student: Algorithm, family: Family, curriculum: str) -> Algorithm:
         def level_at(drawn: Drawn, x: jax.Array) -> Any:
             return family.level_at(drawn.params, x)
 
-        return attach(student, alp_gmm.make(level_at, alp_gmm.Config(2, history=1000), alp_gmm.Hyper(0.0, 1.0)))
-    return attach(student, plr.make(family.level, plr.Config(BUFFER, robust=kind == "robust"), score=score))
+        return attach(alp_gmm.make(level_at, alp_gmm.Config(2, history=1000), alp_gmm.Hyper(0.0, 1.0)))
+    return attach(plr.make(family.level, plr.Config(BUFFER, robust=kind == "robust"), score=score))
 
 
 def settings(method: str, family: Family, hyper: Any, tuned: tuple[str, ...]) -> tuple[Any, Drawn]:

@@ -18,6 +18,10 @@ TITLES = {
     "maze13_long": "mazes, 10 x the steps",
     "maze17": "larger mazes",
     "car": "cars",
+    "rules": "rule worlds",
+    "walker": "walker",
+    "gates": "drone gates",
+    "nav": "navigation",
 }
 MEASURES = ("mean", "worst tenth", "worst hundredth")
 

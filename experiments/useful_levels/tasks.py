@@ -15,6 +15,7 @@ from jaxrl.algos.curricula import sfl
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.envs.classic import mountain_car
 from jaxrl.envs.grid.maze import kit
+from jaxrl.envs.grid.rule_world.rulesets import Config
 from jaxrl.wrappers.base import Wrapper
 
 HELD_OUT = 1000  # levels on which students are judged, all of them solvable
@@ -34,7 +35,7 @@ class Family(NamedTuple):
     draw: Callable[[jax.Array, Any], Any]  # (key, params) -> level
     draw_solvable: Callable[[jax.Array, Any], Any]
     params: Any  # of the distribution
-    optimal_value: Callable[[Any], jax.Array]  # of a level; 0 where it cannot be solved
+    optimal_value: Callable[[Any], jax.Array] | None  # of a level; 0 where it cannot be solved; None: not known
     mutate: Callable[[jax.Array, Any], Any]  # (key, level) -> level
     level_at: (
         Callable[[Any, jax.Array], Any] | None
@@ -45,6 +46,7 @@ class Family(NamedTuple):
     look: sfl.Config
     editor: Any = None  # an environment in which PAIRED's designer builds levels; its params
     design: Any = None
+    success_above: float = 0.0  # an episode succeeds whose return is higher
 
     def level(self, key: jax.Array, drawn: Drawn) -> Any:
         """The level function of all methods."""
@@ -164,6 +166,115 @@ def car(steps: int, look: sfl.Config) -> Family:
     )
 
 
+# ---- rule worlds of three depths: the goal and the rules are told, what is to be made of what is to be learned
+
+
+def rules(steps: int, look: sfl.Config) -> Family:
+    """One room of 7 x 7 cells. Half of the tiles that rules make are there from the start, so a task needs 0 to 6
+    rules, and the deeper ones are rare."""
+    env, params = jaxrl.make(
+        "XLand-MiniGrid-R1-9x9", size=7, rulesets=Config(2, 0.5, 0, 1), meta=False, mission="rules"
+    )
+    return Family(
+        "rule worlds",
+        env.as_levels(),
+        env.generate,
+        env.generate,  # all can be solved
+        strongly_typed(params.replace(max_steps=60, trial_steps=60)),
+        None,
+        env.mutate,
+        None,
+        ppo.Config(num_envs=32, num_steps=128, num_epochs=2, num_minibatches=4, hidden=(128, 128)),
+        ppo.Hyper(learning_rate=1e-3, gamma=0.98, ent_coef=0.01),
+        steps,
+        look,
+    )
+
+
+# ---- a robot with a lidar among walls
+
+
+def navigation(steps: int, look: sfl.Config) -> Family:
+    """`JaxNav-v0`, whose maps are up to 60 % walls; one arrives who gets more than 2 of the 4 for the goal."""
+    task, params = jaxrl.make("JaxNav-v0", actions="discrete", lidar_beams=32)
+    solvable = dataclasses.replace(task, solvable=True)
+    return Family(
+        "navigation",
+        task.as_levels(),
+        task.generate,
+        solvable.generate,
+        strongly_typed(params.replace(max_steps=200)),
+        None,
+        task.mutate,
+        None,
+        ppo.Config(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=4, hidden=(64, 64)),
+        ppo.Hyper(learning_rate=1e-3, gamma=0.99, ent_coef=0.01),
+        steps,
+        look,
+        success_above=2.0,
+    )
+
+
+# ---- a drone and gates that open for a while
+
+
+def gates(steps: int, look: sfl.Config) -> Family:
+    """`Quadcopter-TimedGates-v0`; solved is a return above 7: one of three windows that count -8 each while missed."""
+    task, params = jaxrl.make("Quadcopter-TimedGates-v0")
+    env = task.as_levels()
+    return Family(
+        "drone gates",
+        env,
+        task.levels.generate,
+        task.levels.generate,
+        strongly_typed(params),
+        None,
+        env.levels.mutate,
+        None,
+        ppo.Config(num_envs=32, num_steps=300, num_epochs=4, num_minibatches=8, hidden=(64, 64), normalize_obs=True),
+        ppo.Hyper(learning_rate=1e-3, gamma=0.99, ent_coef=0.0),
+        steps,
+        look,
+        success_above=7.0,
+    )
+
+
+# ---- a walker and stumps
+
+
+def walker_at(params: Any, x: jax.Array) -> Any:
+    """The tracks of Portelas et al. (2019): stumps up to 3 terrain steps high, 6 to 0 m apart."""
+    return params.replace(stump_height=3 * x[0], stump_spacing=6 * (1 - x[1]))
+
+
+def nudged_walker(key: jax.Array, level: Any) -> Any:
+    x = jnp.stack([level.stump_height / 3, 1 - level.stump_spacing / 6])
+    return walker_at(level, jnp.clip(x + 0.1 * jax.random.normal(key, (2,)), 0, 1))
+
+
+def walker(steps: int, look: sfl.Config) -> Family:
+    """`StumpWalker-v0`; "solved" is a return above 0: falling at once has about -100, 300 is the whole track."""
+    env, params = jaxrl.make("StumpWalker-v0")
+
+    def draw(key: jax.Array, params: Any) -> Any:
+        return walker_at(params, jax.random.uniform(key, (2,)))
+
+    return Family(
+        "walker",
+        env,
+        draw,
+        draw,
+        strongly_typed(params.replace(max_steps=400)),
+        None,
+        nudged_walker,
+        walker_at,
+        ppo.Config(num_envs=32, num_steps=256, num_epochs=4, num_minibatches=8, hidden=(64, 64), normalize_obs=True),
+        ppo.Hyper(learning_rate=1e-3, gamma=0.99, ent_coef=0.0),
+        steps,
+        look,
+    )
+
+
 # SFL's buffer has about as many levels as those of a look that can be solved.
 LOOK = sfl.Config(32, 256, 200, 256, 30)
 FAMILIES = {
@@ -172,4 +283,8 @@ FAMILIES = {
     "maze13_long": lambda: maze(13, 134, 100, 2_500_000, LOOK, 2e-3),
     "maze17": lambda: maze(17, 230, 150, 500_000, sfl.Config(16, 256, 300, 256, 30), 2e-3),
     "car": lambda: car(400_000, sfl.Config(32, 128, 400, 128, 45)),
+    "rules": lambda: rules(1_000_000, sfl.Config(64, 256, 120, 256, 40)),
+    "nav": lambda: navigation(2_000_000, sfl.Config(64, 256, 400, 256, 30)),
+    "gates": lambda: gates(1_000_000, sfl.Config(64, 128, 300, 128, 20)),
+    "walker": lambda: walker(1_000_000, sfl.Config(64, 128, 400, 128, 20)),
 }

@@ -212,14 +212,21 @@ class _Attached:
         key, update_key = jax.random.split(state.key)
         batch = rollout.batch
         inner, metrics = self.student_learn(state.inner, rollout.student, batch.learn_mask)
-        outcomes = outcomes_of(
-            rollout.student, batch, curriculum.score, state.inner.hyper, self.success_above, state.outcomes
-        )
+        score, cstate = curriculum.score, state.curriculum
+        if (assess := curriculum.assess) is not None:
+            update_key, assess_key = jax.random.split(update_key)
+
+            def score(rollout, batch, outcomes, hyper):
+                nonlocal cstate
+                found, cstate = assess(assess_key, cstate, rollout, batch, outcomes, hyper)
+                return found
+
+        outcomes = outcomes_of(rollout.student, batch, score, state.inner.hyper, self.success_above, state.outcomes)
         done = outcomes.episodes > 0
         done = jnp.full(N, done.all()) if curriculum.whole_batches else done
         none = no_outcomes(N)
         finished = rows_where(done, outcomes, none)
-        cstate = curriculum.update(update_key, state.curriculum, batch, finished)
+        cstate = curriculum.update(update_key, cstate, batch, finished)
         metrics = {
             **metrics,
             "level_score": mean_where(finished.score, jnp.isfinite(finished.score)),
@@ -237,7 +244,7 @@ class _Attached:
     def student_learn(self, inner: Any, rollout: Any, learn_mask: Bool[Array, " N"]) -> tuple[Any, dict[str, Array]]:
         """The student's `learn`, without the steps of slots where `learn_mask` is False, which are not counted."""
         student, N = self.student, self.student.venv.num_envs
-        if self.curriculum.score is None:
+        if self.curriculum.score is None and self.curriculum.assess is None:
             return student.learn(inner, rollout)
         missing = {"value", "next_value", "learn_mask"} - set(rollout._fields)
         if missing:

@@ -70,6 +70,8 @@ class Curriculum(NamedTuple):
     metrics: Callable[[Any], dict[str, Array]] = lambda cstate: {}  # cstate -> scalars for the log, after `update`
     refresh: Callable[[Array, Any, Look], Any] | None = None  # (key, cstate, look) -> cstate, before each rollout
     whole_batches: bool = False  # True: slots get new levels only when all are done with theirs
+    assess: Callable[..., tuple[Array, Any]] | None = None  # (key, cstate, rollout, batch, outcomes, hyper) -> (score,
+    # cstate), in place of `score` where that needs what the curriculum learns from rollouts
 
 
 def new_levels(params: PyTree) -> LevelBatch:

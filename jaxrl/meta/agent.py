@@ -26,7 +26,7 @@ from jaxrl.algorithm import (
 from jaxrl.environment import Environment, is_concrete, pytree, split_observation
 from jaxrl.math import on_cpu
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule, fresh_weights
-from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.distributions import Distribution, mask_logits, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, Network, encode
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 from jaxrl.rollout import Ends, Steps, rollout
@@ -145,10 +145,12 @@ class _Agent:
         return said
 
     def logits(self, weights: Any, obs: Any) -> Any:
-        return self.actor.apply(weights["actor"], obs)
+        """Of the policy, so that what a rule computes of them knows which actions the observation's mask allows."""
+        logits, mask = self.actor.apply(weights["actor"], obs), split_observation(obs, self.observation_space)[2]
+        return logits if mask is None else mask_logits(logits, mask)
 
-    def distribution(self, logits: Any, obs: Any) -> Distribution:
-        return of_space(self.action_space, logits, split_observation(obs, self.observation_space)[2])
+    def distribution(self, logits: Any) -> Distribution:
+        return of_space(self.action_space, logits)
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AgentState:
         given = getattr(hyper, "lifetime", 1)  # still a number here, in a trace too, before it becomes an array
@@ -171,7 +173,7 @@ class _Agent:
 
     def collect(self, state: AgentState) -> tuple[AgentState, Rollout]:
         def act(key, obs, carry):
-            action = self.distribution(self.logits(state.weights, obs), obs).sample(key)
+            action = self.distribution(self.logits(state.weights, obs)).sample(key)
             return environment_action(self.action_space, action), action, carry
 
         after, _, steps = rollout(self.venv, state, self.config.num_steps, act)
@@ -188,7 +190,7 @@ class _Agent:
             cut = steps.truncated[..., None]
             return jnp.where(cut, self.outputs(weights, steps.next_obs)[name], following[name])
 
-        log_prob = self.distribution(now["logits"], rollout.obs).log_prob(rollout.action)
+        log_prob = self.distribution(now["logits"]).log_prob(rollout.action)
         return Seen(
             rollout.action, log_prob, steps.reward, steps.terminated, steps.truncated, now, following, successor
         )
@@ -283,7 +285,7 @@ class _Agent:
         return ()
 
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        pi = self.distribution(self.logits({"actor": policy}, obs), obs)
+        pi = self.distribution(self.logits({"actor": policy}, obs))
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
 
 

@@ -264,7 +264,7 @@ class RuleLearner:
             state = state.replace(hyper=state.hyper.replace(rule=weights))
             after, metrics, weighed = self.parts.taught(state, rollout, self.config.held_inputs)
             said = self.parts.outputs(after.weights, rollout.obs)
-            weighed["policy_entropy"] = jnp.mean(self.parts.distribution(said["logits"], rollout.obs).entropy())
+            weighed["policy_entropy"] = jnp.mean(self.parts.distribution(said["logits"]).entropy())
             if "y" in said:  # LPG's predictions are categorical
                 weighed["prediction_entropy"] = jnp.mean(Categorical(said["y"]).entropy())
             alive = state.updates < state.hyper.lifetime
@@ -286,7 +286,7 @@ class RuleLearner:
 
         after, (weighed, seen) = jax.lax.scan(one, one_agent, None, self.config.num_updates)
         acting, rollout = jax.lax.stop_gradient(self.parts.collect(jax.lax.stop_gradient(after.state)))
-        pi = self.parts.distribution(self.parts.logits(after.state.weights, rollout.obs), rollout.obs)
+        pi = self.parts.distribution(self.parts.logits(after.state.weights, rollout.obs))
         _, advantage = self.judged(after.critic, rollout, hyper)
         means = jax.tree.map(jnp.mean, weighed)
         loss = self.policy_loss(pi.log_prob(rollout.action), jax.lax.stop_gradient(advantage))

@@ -31,8 +31,16 @@ def mask_logits(logits: Float[Array, "*batch n"], mask: Bool[Array, "*#batch n"]
     The fill is large but finite, so log_prob, entropy, kl and their gradients stay finite. A mask without a True is
     uniform.
     """
-    fill = max(-1e8, float(jnp.finfo(logits.dtype).min) / 4)
-    return jnp.where(mask, logits, jnp.asarray(fill, logits.dtype))
+    return jnp.where(mask, logits, jnp.asarray(_fill(logits), logits.dtype))
+
+
+def allowed(logits: Float[Array, "*batch n"]) -> Bool[Array, "*batch n"]:
+    """Which actions `mask_logits` left possible: all, where no mask was applied."""
+    return logits > _fill(logits) / 2
+
+
+def _fill(logits: Array) -> float:
+    return max(-1e8, float(jnp.finfo(logits.dtype).min) / 4)
 
 
 def invert_cdf(u: Float[Array, "*batch"], mass: Float[Array, "*batch n"]) -> Int[Array, "*batch"]:

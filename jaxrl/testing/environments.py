@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from jaxrl.curriculum.protocol import check_levels
 from jaxrl.environment import Environment, check_params
 from jaxrl.spaces import Box
 from jaxrl.testing.assertions import (
@@ -35,10 +36,10 @@ def check_environment(
 ) -> None:
     """Raise AssertionError, saying what and where, unless `env` keeps the contract of `jaxrl.environment`.
 
-    Structures, types and strong typing; members of spaces; clock and time limit; ends as `terminal` has them, where it
-    does; batched params; determinism: from traces and one compiled program. The `whole` contract has a dozen more: each
-    key is consumed once, finite derivatives with respect to float actions and params, jit against none, one slot alone
-    against a batch of them, the vectorised environment, one compilation, dynamics in float64.
+    Structures, types and strong typing, also of levels; members of spaces; clock and time limit; ends as `terminal` has
+    them, where it does; batched params; determinism: from traces and one compiled program. The `whole` contract has a
+    dozen more: each key is consumed once, finite derivatives with respect to float actions and params, jit against
+    none, one slot alone against a batch of them, the vectorised environment, one compilation, dynamics in float64.
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key
@@ -48,6 +49,7 @@ def check_environment(
     check_params(env, params)
     step = jax.jit(env.step)  # traced once for all that follows
     _check_types(env, step, params, key)
+    _check_levels(env, params, key)
     if whole:
         _check_keys(env, params, key)
     state = _check_episodes(env, step, params, key, num_steps, whole)
@@ -62,6 +64,18 @@ def check_environment(
         states = _check_batch(env, params, key, reset, step)
         _check_rollout(env, params, key, states, num_steps)
         _check_float64(env, key)
+
+
+def _check_levels(env: Environment, params: Any, key: Array) -> None:
+    """What the level kit draws and changes are params of its environment, as curricula take them."""
+    kit = env.levels
+    if kit is None or kit.generate is None:
+        return
+    level = jax.eval_shape(kit.generate, key, params)
+    check_levels(f"{env.id}: levels.generate", level, kit.env.default_params, f"{kit.env.id}'s params")
+    if kit.mutate is not None:
+        changed = jax.eval_shape(kit.mutate, key, level)
+        check_levels(f"{env.id}: levels.mutate", changed, level, "levels.generate")
 
 
 class Row(NamedTuple):

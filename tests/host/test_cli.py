@@ -819,6 +819,7 @@ def test_a_student_off_policy_under_a_teacher(tmp_path):
         "adr --curriculum.hyper.widen-at 9 --curriculum.ranges length=0.2:3.0 mass_pole=0.05:1.0",
         "dr --curriculum.ranges length=0.2:3.0",
         "accel --curriculum.score learnability",
+        "traced --curriculum.config.model-size 4 --curriculum.hyper.transition-coef 1.5",
         "sfl --curriculum.success-above 0.5 --curriculum.config.num-levels 8 --curriculum.config.chunk 8 "
         "--curriculum.config.buffer-size 4 --curriculum.config.num-steps 4",
     ],

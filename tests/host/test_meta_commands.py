@@ -187,6 +187,7 @@ def test_agents_are_taught_by_a_rule_from_the_command_line(tmp_path):
         ("train ppo CartPole-v1 --rule lpg-cpu-1", 2, "one pass over a rollout: jaxrl train a2c CartPole-v1"),
         ("train a2c CartPole-v1 --rule grove", 1, "no rule of this name comes with jaxrl"),
         ("train a2c Pendulum-v1 --rule lpg-cpu-1", 1, "acts in Discrete spaces, not in Pendulum-v1's Box"),
+        ("train Pendulum-v1 --rule lpg-cpu-1", 1, "acts in Discrete spaces, not in Pendulum-v1's Box"),
         ("train CartPole-v1 a2c --rule lpg-cpu-1", 2, "jaxrl train a2c CartPole-v1"),
         ("train a2c CartPole-v1 --rule", 2, "`jaxrl zoo` lists"),
         ("train a2c CartPole-v1 --rule-function my.py:rule", 2, "of which --rule?"),

@@ -11,6 +11,7 @@ from jaxrl.algos.meta import policy_gradients, scheduled
 from jaxrl.meta import AgentConfig, AgentHyper, Lifetime, agent
 from jaxrl.meta.agent import agent_parts
 from jaxrl.nn.distributions import Categorical
+from jaxrl.testing.probes import Masked
 
 SMALL = AgentConfig(num_envs=4, num_steps=5, num_epochs=2, num_minibatches=2)
 CLIPS = (None, 0.2)
@@ -45,6 +46,29 @@ def one_rollout(rule):
     state = jax.jit(parts.init)(jax.random.key(0), AgentHyper(lifetime=10))
     _, rollout = jax.jit(parts.collect)(state)
     return parts, state, rollout
+
+
+def test_a_rule_sees_the_policy_that_the_mask_leaves():
+    """Rules compute probabilities of the logits; forbidden actions have none, and the entropy is of those allowed."""
+    rule = scheduled.rule(scheduled.RuleConfig(4, 0.2))
+    parts = agent_parts(rule, Masked(), SMALL)
+    state = jax.jit(parts.init)(jax.random.key(0), AgentHyper(lifetime=10))
+    _, rollout = jax.jit(parts.collect)(state)
+    seen, mask = parts.seen(state.weights, rollout), rollout.obs["action_mask"]
+    pi = Categorical(seen.outputs["logits"])
+    assert float(jnp.where(mask, 0, jax.nn.softmax(pi.logits)).max()) == 0
+    np.testing.assert_allclose(pi.log_prob(seen.action), seen.log_prob, atol=1e-6)
+    # Two of four actions are allowed, and at the start they are as good as equal: half of what four would have.
+    np.testing.assert_allclose(pi.entropy(), np.log(2), atol=1e-3)
+
+    life, weights = Lifetime(jnp.int32(0), jnp.int32(10)), moved(state.hyper.rule)
+
+    def actor_rate(seen):
+        return rule.rates(weights, seen, rule.targets(weights, seen, life)[0], life)[0]
+
+    # Uniform over two of two is as much, relative to what there can be, as over four of four.
+    unmasked = seen._replace(outputs={**seen.outputs, "logits": jnp.zeros_like(seen.outputs["logits"])})
+    np.testing.assert_allclose(actor_rate(seen), actor_rate(unmasked), rtol=1e-3)
 
 
 @pytest.mark.parametrize("clip_eps", CLIPS)

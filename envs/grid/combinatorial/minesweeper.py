@@ -167,6 +167,12 @@ class Minesweeper(Board):
         """The task whose params are the board."""
         return MinesweeperLevel(self.rows, self.columns, id=self.id)
 
+    def generate(self, key: Array, params: Params) -> Level:
+        return generate(key, params, self.rows, self.columns)
+
+    def mutate(self, key: Array, level: Level) -> Level:
+        return mutate(key, level)
+
     def initial(self, key: Array, params: Params) -> State:
         return self.started(generate(key, params, self.rows, self.columns).mines)
 

@@ -234,6 +234,9 @@ class GridWorld(Environment):
         """A level of a distribution; of a level as params, of the family's own."""
         return generate(key, params if isinstance(params, Distribution) else self.distribution)
 
+    def mutate(self, key: Array, level: Level) -> Level:
+        return mutate(key, level)
+
     def as_levels(self) -> GridWorld:
         """The task whose params are the level: this one."""
         return self

@@ -162,6 +162,12 @@ class Sokoban(Room):
         """The task whose params are the room."""
         return SokobanLevel(self.rows, self.columns, id=self.id)
 
+    def generate(self, key: Array, params: Params) -> Level:
+        return generate(key, params, self.rows, self.columns, self.num_boxes, self.pulls)
+
+    def mutate(self, key: Array, level: Level) -> Level:
+        return mutate(key, level)
+
     def initial(self, key: Array, params: Params) -> State:
         return started(generate(key, params, self.rows, self.columns, self.num_boxes, self.pulls))
 

@@ -209,6 +209,12 @@ class GateRacing(QuadcopterTask):
         """Itself: params are levels."""
         return self
 
+    def generate(self, key: Key[Array, ""], params: Params) -> Params:
+        return generate(key, params)
+
+    def mutate(self, key: Key[Array, ""], level: Params) -> Params:
+        return mutate(key, level)
+
     def start(self, key: Key[Array, ""], params: Params) -> tuple[Drone, Any]:
         u = jax.random.uniform(key, (5,))
         count = params.track.yaw.shape[0]

@@ -215,6 +215,12 @@ class ReachAvoid(SpecifiedTask):
     def as_levels(self) -> ReachAvoidLevel:
         return ReachAvoidLevel(**settings(self))
 
+    def generate(self, key: Key[Array, ""], params: Params) -> Level:
+        return generate(key, params, self.obstacles)
+
+    def mutate(self, key: Key[Array, ""], level: Level) -> Level:
+        return mutate(key, level)
+
     def generated(self, key: Key[Array, ""], params: Params) -> Layout:
         return generate(key, params, self.obstacles).layout
 

@@ -193,6 +193,12 @@ class TimedGates(SpecifiedTask):
     def as_levels(self) -> TimedGatesLevel:
         return TimedGatesLevel(**settings(self))
 
+    def generate(self, key: Key[Array, ""], params: Params) -> Level:
+        return generate(key, params, self.gates)
+
+    def mutate(self, key: Key[Array, ""], level: Level) -> Level:
+        return mutate(key, level)
+
     def generated(self, key: Key[Array, ""], params: Params) -> Layout:
         return generate(key, params, self.gates).layout
 

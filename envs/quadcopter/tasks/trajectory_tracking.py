@@ -96,6 +96,14 @@ class TrajectoryTracking(QuadcopterTask):
         """The task whose params hold the path: itself, but for random ones."""
         return dataclasses.replace(self, path="level") if self.path == "random" else self
 
+    def generate(self, key: Array, params: Params) -> Params:
+        """The task of one random path; without random paths the task itself."""
+        return params.replace(path=paths.generate(key, params.path)) if self.path == "random" else params
+
+    def mutate(self, key: Array, level: Params) -> Params:
+        """The path of a level that `generate` drew, changed a little; others stay."""
+        return level.replace(path=paths.mutate(key, level.path)) if self.path in ("random", "level") else level
+
     # ---- the reference
 
     def flown(self, state: State, params: Params) -> Path:

@@ -252,6 +252,12 @@ class ProcMaze(GridTask):
         """The task whose params are the maze."""
         return MazeLevel(self.size)
 
+    def generate(self, key: Array, params: Params | Level) -> Level:
+        return generate(key, params, self.size)
+
+    def mutate(self, key: Array, level: Level) -> Level:
+        return mutate(key, level)
+
     def initial(self, key: Array, params: Params) -> State:
         level = generate(key, params, self.size)
         return State(jnp.int32(0), level.walls, level.goal, level.start)

@@ -154,7 +154,7 @@ TAUGHT, RULES = "jaxrl.algos.meta.taught", "jaxrl.algos.rule_learners.gradients"
 
 
 def taught(args: list[str], rule: str) -> tuple[Any, dict[str, Any]]:
-    """`(parsed flags, recipe)` of `jaxrl train ALGO ENV --rule RULE`: an agent that learns by the rule, with one pass
+    """`(parsed flags, recipe)` of `jaxrl train [ALGO] ENV --rule RULE`: an agent that learns by the rule, with one pass
     over a rollout as a2c or several as ppo. Its life is the run, unless --hyper.lifetime says another.
     """
     from jaxrl import registry
@@ -162,6 +162,9 @@ def taught(args: list[str], rule: str) -> tuple[Any, dict[str, Any]]:
     args, own = named(args, "--rule-function")
     own = None if own is None else registry.lasting(own)
     words = bare_words(args)
+    if len(words) == 1 and words[0] in registry.environments():
+        args = [kind_of(registry.get_algo(RULES).load(rule, own)), *args]
+        words = bare_words(args)
     if len(words) < 2:
         if {"-h", "--help"} & set(args):
             help_without_words("train", "jaxrl train ALGO ENV --rule RULE", TrainFlags, words)

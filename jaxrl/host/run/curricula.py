@@ -238,12 +238,20 @@ def _snapshot(request: Request, snapshot: ModuleType, config: Any, hyper: Any) -
     return _with_params_of(algo, lambda params: snapshot.params_of(starts, params, table))
 
 
+def _traced(request: Request, traced: ModuleType, config: Any, hyper: Any) -> Algorithm:
+    """The model is of the student's environment, and edits are that environment's."""
+    kit = request.env.levels
+    mutate_fn = None if kit is None else kit.mutate
+    return request.attach(traced.make(request.level_env, request.level_fn, mutate_fn, config, hyper))
+
+
 BUILT_OTHERWISE: dict[str, Callable[..., Algorithm]] = {
     "accel": _accel,
     "adversarial_params": _adversarial_params,
     "paired": _paired,
     "reverse_curriculum": _reverse_curriculum,
     "snapshot": _snapshot,
+    "traced": _traced,
 }
 """`(request, module, *settings, score=) -> algorithm` of curricula that are built from other things than the rest."""
 

@@ -372,6 +372,7 @@ class _Scores:
 
     ENOUGH = 10  # updates in which levels were finished, and none had a score
     LONG = 1000  # updates in which the student learned from nothing
+    FEW = 30  # updates in which the buffer did not grow: where half of it is empty, new levels miss it once in 2^30
 
     def __init__(self, min_fill: Any = 0.0) -> None:
         """Args: min_fill: the share of the curriculum's buffer below which it replays nothing."""
@@ -413,7 +414,7 @@ class _Scores:
             self.still = np.where(filled > self.most, 0, self.still + (levels > 0))
             self.most = np.maximum(filled, self.most)
         few = (self.most > 0) & (self.most < self.min_fill)
-        few &= self.still >= (self.LONG // 10 if last else self.LONG)
+        few &= self.still >= (self.ENOUGH if last else self.FEW)
         if not self.told and np.any(few):
             self.told = True
             still, most = (np.broadcast_to(x, np.shape(few))[few] for x in (self.still, self.most))

@@ -209,6 +209,7 @@ def main() -> None:
                 "where": environment_of_run(),
             }
             task = tasks()[name]
+            report = json.loads(FILE.read_text()) if FILE.exists() else {}  # again: another process may have added
             bests = report.get(name, {})
             if "best" not in bests or args.again:
                 bests = {"best": best(task), "best first": best_first(task)}

@@ -15,7 +15,7 @@ from jaxrl import curriculum
 from jaxrl.algorithm import Algorithm
 from jaxrl.algos import ppo
 from jaxrl.algos.curricula import accel, alp_gmm, paired, plr, sfl, traced
-from jaxrl.curriculum import learnability, max_mc, oracle_regret
+from jaxrl.curriculum import learnability, max_mc, oracle_regret, positive_value_loss
 
 BUFFER = 256
 
@@ -38,7 +38,7 @@ METHODS = {
     "plr_regret": Method("PLR by known regret", "plr regret", REPLAY),
     "accel": Method("ACCEL by MaxMC", "accel max_mc", REPLAY),
     "traced": Method("TRACED", "traced pvl", REPLAY),
-    "traced_pvl": Method("ACCEL by PVL", "traced pvl", {**REPLAY, "transition_coef": 0.0, "transfer_coef": 0.0}),
+    "accel_pvl": Method("ACCEL by PVL", "accel pvl", REPLAY),
     "sfl": Method("SFL", "sfl learnability", {"replay_share": 0.5}),
     "sfl_regret": Method("SFL by known regret", "sfl regret", {"replay_share": 0.5}),
     "alp_gmm": Method("ALP-GMM", "alp_gmm none", {}),
@@ -54,7 +54,7 @@ def student_of(family: Family) -> Algorithm:
 def under(student: Algorithm, family: Family, chosen: str) -> Algorithm:
     """The student under a curriculum, `Method.curriculum`."""
     kind, by = chosen.split()
-    scores = {"learnability": learnability, "max_mc": max_mc}
+    scores = {"learnability": learnability, "max_mc": max_mc, "pvl": positive_value_loss}
     score = oracle_regret(family.optimal_value) if by == "regret" else scores.get(by)
     attach = functools.partial(curriculum.attach, student, success_above=family.success_above)
     if kind == "sfl":

@@ -19,8 +19,6 @@ TITLES = {
     "maze17": "larger mazes",
     "car": "cars",
     "rules": "rule worlds",
-    "walker": "walker",
-    "gates": "drone gates",
     "nav": "navigation",
 }
 MEASURES = ("mean", "worst tenth", "worst hundredth")

@@ -6,9 +6,9 @@ Every run ends once it has made its family's number of environment steps. All co
 from which robust PLR does not learn. Each student is then judged twice on 1,000 solvable levels that it never saw; the
 worst tenth and the worst hundredth are those of the first judgement, told by the second.
 
-Writes results.json beside this file, seed by seed (a seed that is there is not run again), then README.md's tables and
-results.png (`picture.py`). `--tune` runs seeds from 1,000 on with settings of the student, such as learning_rate=0.002,
-or of the curriculum, and only prints.
+Writes results.json beside this file, seed by seed (a seed that is there is not run again), then prints README.md's
+tables and draws results.png (`picture.py`). `--tune` runs seeds from 1,000 on with settings of the student, such as
+learning_rate=0.002, or of the curriculum, and only prints.
 """
 
 import argparse
@@ -30,8 +30,13 @@ from jaxrl.host.run.run_folder import environment_of_run
 FILE = Path(__file__).with_name("results.json")
 EPISODES = 3  # of a judgement on a level
 EXACT = ("maze", "car")
-ONLY = {"alp_gmm": ("car", "walker"), "paired": ("maze",), "plr_regret": EXACT, "sfl_regret": EXACT}
-ONLY["solvable"] = (*EXACT, "nav")
+ONLY = {
+    "alp_gmm": ("car",),
+    "paired": ("maze",),
+    "plr_regret": EXACT,
+    "sfl_regret": EXACT,
+    "solvable": (*EXACT, "nav"),
+}
 """Methods that are for families of these names."""
 PAIRS = [f"{family}/{name}" for family in FAMILIES for name in METHODS if family.startswith(ONLY.get(name, ""))]
 

@@ -4,6 +4,8 @@ Each family of environments keeps its ids in its own folder, `jaxrl/envs/<family
 theirs in `jaxrl/algos/ids.py`. All of them are tables of names: the first look-up reads them, and only `make`,
 `get_algo` and `get_curriculum` import what they name.
 
+Ids of other libraries have a prefix, as `make("craftax:Craftax-Classic-Symbolic-v1")`: `jaxrl/interop/suites.py`.
+
 What is yours needs no table: `make("my.module:Tank")` and `get_algo("my.module")` import it by its name, also from the
 current folder; `my/tank.py:Tank` and `my/learner.py` by its file.
 """
@@ -30,7 +32,7 @@ from jaxrl.data.learns import DATA, MODELS, AlgorithmEntry, Learns
 from jaxrl.environment import NO_LIMIT
 
 EXTRAS = {"playground": "mujoco_playground"}
-"""Modules without which ids of an extra (`pip install "jaxrl[playground]"`) are listed but cannot be made."""
+"""Modules without which ids of an extra are listed but cannot be made."""
 
 
 class Entry(NamedTuple):
@@ -81,13 +83,18 @@ def _curricula() -> dict[str, tuple[str, str]]:
 def make(id: Any, /, **settings: Any) -> tuple[Any, Any]:
     """`(env, params)` of an id: the static environment and its default, strongly typed parameters.
 
-    The id is a registered one, or `module:name` or `file.py:name`, where the name is a class or a function that makes
-    an environment, or an id that the module registers. `settings` are the environment's static settings, of a class
+    The id is a registered one; one of another library, as `jumanji:Snake-v1` (`jaxrl.interop.suites`); or `module:name`
+    or `file.py:name`, where the name is a class or a function that makes an environment, or an id that the module
+    registers. `settings` are the environment's static settings, of a class
     of yours `id`, too. Raises ValueError for an unknown id (naming a near one), module or setting, and for what is no
     environment of jaxrl's, such as Gymnasium's; TypeError for an `id` that is no string.
     """
     if not isinstance(id, str):
         raise TypeError(_not_an_id(id))
+    if is_of_suite(id):
+        if settings:
+            raise ValueError(f"{id} has no static setting {next(iter(settings))!r}; it has none.")
+        return importlib.import_module("jaxrl.interop.suites").make(id)
     own = _own_environment(id) if ":" in id and id not in environments() else None
     if isinstance(own, str):
         return make(own, **settings)
@@ -107,6 +114,13 @@ def make(id: Any, /, **settings: Any) -> tuple[Any, Any]:
     if said := foreign(env):
         raise ValueError(f"{id} makes what {said}")
     return env, env.default_params
+
+
+def is_of_suite(id: str) -> bool:
+    """Whether an id names an environment of another library by its prefix, as `jumanji:Snake-v1` does."""
+    if ":" not in id or id in environments():
+        return False
+    return importlib.import_module("jaxrl.interop.suites").suite_of(id) is not None
 
 
 def register(id: str, target: str | Callable[..., Any], **settings: Any) -> None:
@@ -365,6 +379,13 @@ FOREIGN = {
     "gymnax": "is a gymnax environment: jaxrl.interop.gymnax.from_gymnax takes it.",
     "brax": "is a Brax environment: jaxrl.interop.brax.from_brax takes it.",
     "mujoco_playground": "is a MuJoCo Playground environment: jaxrl.interop.brax.from_brax takes it.",
+    "craftax": "is a Craftax environment: jaxrl.interop.craftax.from_craftax takes it.",
+    "envelope": "is an environment of Envelope: jaxrl.interop.envelope.from_envelope takes it.",
+    "jumanji": "is a Jumanji environment: jaxrl.interop.jumanji.from_jumanji takes it.",
+    "navix": "is a Navix environment: jaxrl.interop.navix.from_navix takes it.",
+    "pgx": "is a game of Pgx: jaxrl.interop.pgx.from_pgx takes it.",
+    "stoa": "is an environment of Stoa: jaxrl.interop.stoa.from_stoa takes it.",
+    "xminigrid": "is an XLand-MiniGrid environment: jaxrl.interop.xminigrid.from_xminigrid takes it.",
 }
 """What is said of environments, and classes of them, by the package that their base is of."""
 

@@ -66,5 +66,5 @@ print(done.stdout or done.stderr)
 
 # %% [markdown]
 # `--largest num-envs` searches for the most that fits, `--mesh seeds=4,envs=4` lays a run over sixteen chips and lists what they exchange,
-# and `--for h100` asks a GPU's compiler (`pip install jaxrl[cuda]`). What the figures mean:
+# and `--for h100` asks a GPU's compiler (the extra `cuda`). What the figures mean:
 # [the page](https://github.com/jaxrl/jaxrl/blob/main/docs/accelerators.md).

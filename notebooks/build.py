@@ -33,8 +33,8 @@ BADGE = """[![Open in Colab](https://colab.research.google.com/assets/colab-badg
 
 INSTALL = """\
 # Installs jaxrl where it is not installed, on Colab in about a minute. For a GPU or TPU choose it first, under
-# Runtime > Change runtime type: what is installed then has jax's plug-in for it. On your own machine: pip install
-# jaxrl, jaxrl[cuda] or jaxrl[tpu].
+# Runtime > Change runtime type: what is installed then has jax's plug-in for it. On your own machine, in a
+# checkout: pip install -e . (or .[cuda], .[tpu]).
 import importlib.util
 import pathlib
 import shutil

@@ -2,7 +2,7 @@
 
 Silver et al. (2018), "A general reinforcement learning algorithm that masters chess, shogi and Go through self-play",
 for one agent. The environment's own `step` is the model of the search, which is DeepMind's `mctx`
-(`pip install jaxrl[mctx]`): with `search="puct"` that of AlphaZero and MuZero (Schrittwieser et al. 2020, app. B), with
+(the extra `mctx`): with `search="puct"` that of AlphaZero and MuZero (Schrittwieser et al. 2020, app. B), with
 `search="gumbel"` that of Danihelka et al. (2022), "Policy improvement by planning with Gumbel", which improves on the
 network also with few simulations. Each step of a rollout is searched from; learning minimises
 
@@ -32,7 +32,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxrl import on_policy
+from jaxrl import extras, on_policy
 from jaxrl.algorithm import (
     Algorithm,
     algorithm_of,
@@ -379,7 +379,7 @@ def _parts(env: Environment | VectorEnv, config: Config, network: Network | None
     try:
         import mctx  # noqa: F401
     except ImportError as error:
-        raise ImportError("alphazero needs mctx: pip install jaxrl[mctx]") from error
+        raise ImportError(f"alphazero needs mctx: {extras.install('mctx')}") from error
     observation_space, action_space = spaces_of("alphazero", env, Discrete)
     network = own("network", network) or ActorCritic(
         observation_space, action_space.n, False, config.hidden, config.activation

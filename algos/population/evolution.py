@@ -10,7 +10,7 @@ are used. With fitness f_i as centred ranks in [-1/2, 1/2] and w_i = mean + std 
     CMA-ES      weighted recombination of the better half, step size and full covariance from evolution paths (Hansen
                 2016, arXiv:1604.00772); `sep_cma_es` keeps its diagonal (Ros and Hansen 2008)
 
-The strategies are those of evosax (`pip install jaxrl[evosax]`); this file adds the evaluation, settings as leaves and
+The strategies are those of evosax (the extra `evosax`); this file adds the evaluation, settings as leaves and
 the optimiser (Adam) of the mean. Deviations from Salimans et al.: no weight decay and no virtual batch normalisation
 (the observations may be normalised by running statistics); actions carry no noise. Results: `docs/algos/evolution.md`.
 
@@ -33,6 +33,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from jaxrl import extras
 from jaxrl.algorithm import Algorithm, State, algorithm_of, as_vector_env, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, strongly_typed, visible
 from jaxrl.nn import normalize
@@ -289,7 +290,7 @@ def _evosax_strategy(config: Config, weights: Any, optimizer: Optimizer) -> Any:
     try:
         from evosax import algorithms
     except ImportError as error:
-        raise ImportError("evolution needs evosax: pip install jaxrl[evosax]") from error
+        raise ImportError(f"evolution needs evosax: {extras.install('evosax')}") from error
     # `make` may be called under a trace; its result must not contain tracers.
     with jax.ensure_compile_time_eval():
         flat, unravel = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.result_type(float)), weights))

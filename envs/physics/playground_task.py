@@ -10,7 +10,7 @@ model are leaves that `scaled` and curricula can vary.
 | Playground's, one vector | [-1, 1], a number an actuator | its terms are in `info` | a NaN, of robots a fall |
 
 `params.model` holds the model's numbers by MuJoCo's names. What a task copied from the model when it was made (ranges
-from which it draws its start, sizes of targets) stays the default model's. Needs `pip install "jaxrl[playground]"`.
+from which it draws its start, sizes of targets) stays the default model's. Needs the extra `playground`.
 
 The locomotion suite has no ids, because its meshes are another repository, MuJoCo Menagerie, which Playground clones
 when it is asked for one; here it must be there: `PlaygroundTask("Go1JoystickFlatTerrain")`. What its critics see beside
@@ -31,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from jaxrl import extras
 from jaxrl.environment import strongly_typed
 
 from . import on_mjx
@@ -63,7 +64,7 @@ def _load(name: str, settings: tuple[tuple[str, Any], ...], wide: bool) -> Any:
         from mujoco_playground._src import mjx_env
     except ImportError as error:
         raise ImportError(
-            f'Playground-{name}: needs a package that is not installed: pip install "jaxrl[playground]".'
+            f"Playground-{name}: needs a package that is not installed: {extras.install('playground')}"
         ) from error
     robots = mjx_env.MENAGERIE_PATH
     if name in locomotion.ALL_ENVS and not robots.exists():

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
+from jaxrl import extras
 from jaxrl.canvas import checked_frames, contact_sheet
 from jaxrl.host.run.episodes import play
 
@@ -98,10 +99,11 @@ def check_format(path: Path) -> None:
     if path.suffix not in FORMATS:
         raise ValueError(f"{path}: unknown picture format {path.suffix!r}; use .gif, .mp4 or .png.")
     if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise ImportError(f"{path}: {NO_ENCODER}")
+        raise ImportError(f"{path}: {no_encoder()}")
 
 
-NO_ENCODER = "writing MP4 needs an encoder: `pip install 'jaxrl[video]'`, or write a .gif instead."
+def no_encoder() -> str:
+    return f"writing MP4 needs an encoder: {extras.install('video')}, or write a .gif instead."
 
 
 def save(path: str | Path, frames: Iterable[np.ndarray], fps: int | float = 30, hold: float = 0.0) -> Path:
@@ -143,7 +145,7 @@ def _save_mp4(path: Path, frames: list[np.ndarray], fps: int | float) -> None:
     try:
         import imageio_ffmpeg
     except ImportError as error:
-        raise ImportError(f"{path}: {NO_ENCODER}") from error
+        raise ImportError(f"{path}: {no_encoder()}") from error
 
     height, width = (n - n % 2 for n in frames[0].shape[:2])  # H.264 stores colour at half the resolution
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]

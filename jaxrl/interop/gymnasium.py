@@ -1,7 +1,14 @@
 """jaxrl environments for code that expects Gymnasium: `to_gymnasium` (one) and `to_gymnasium_vector` (a batch).
 
 Everything is jitted, numpy goes in and out, and actions are checked here, on the host: an action outside its space is
-an error that names it. Needs the `gymnasium` package (`pip install jaxrl[gymnasium]`).
+an error that names it. Needs the `gymnasium` package (the extra `gymnasium`).
+
+To import this module registers all ids of jaxrl with Gymnasium, which has no entry points for packages since its 1.0:
+
+    import gymnasium, jaxrl.interop.gymnasium
+    env = gymnasium.make("jaxrl/CartPole-v1", render_mode="rgb_array")
+    envs = gymnasium.make_vec("jaxrl/CartPole-v1", num_envs=1024)
+    env = gymnasium.make("jaxrl.interop.gymnasium:jaxrl/CartPole-v1")        # imports the module by itself
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from jaxrl import registry
 from jaxrl.environment import NO_LIMIT, Environment, check_params, strongly_typed
 from jaxrl.vectorize import VectorEnv, vectorize
 
@@ -357,3 +365,38 @@ def to_gymnasium_vector(
         raise ValueError("to_gymnasium_vector needs num_envs, or a VectorEnv that knows it.")
     _single_agent(env)
     return GymnasiumVectorEnv(vectorize(env, num_envs), params, seed, render_mode, mode)
+
+
+# ---- by Gymnasium's names
+
+
+def by_id(jaxrl_id: str, render_mode: str | None = None, seed: int | None = None, **settings: Any) -> gymnasium.Env:
+    """What `gymnasium.make("jaxrl/<id>", ...)` calls; `settings` are those of `jaxrl.make`."""
+    return to_gymnasium(*registry.make(jaxrl_id, **settings), seed=seed, render_mode=render_mode)
+
+
+def by_id_vector(
+    jaxrl_id: str,
+    num_envs: int,
+    render_mode: str | None = None,
+    seed: int | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+    **settings: Any,
+) -> gymnasium.vector.VectorEnv:
+    """What `gymnasium.make_vec("jaxrl/<id>", num_envs, ...)` calls; `settings` are those of `jaxrl.make`."""
+    env, params = registry.make(jaxrl_id, **settings)
+    return to_gymnasium_vector(env, num_envs, params, seed=seed, render_mode=render_mode, autoreset_mode=autoreset_mode)
+
+
+def _register() -> None:
+    """All ids as `jaxrl/<id>`. Environments end their episodes themselves, so that no limit is registered."""
+    for id in registry.environments():
+        gymnasium.register(
+            f"jaxrl/{id}",
+            entry_point=f"{__name__}:by_id",
+            vector_entry_point=f"{__name__}:by_id_vector",
+            kwargs={"jaxrl_id": id},
+        )
+
+
+_register()

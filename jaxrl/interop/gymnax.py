@@ -236,3 +236,17 @@ def from_gymnax(env: Any, params: Any = None) -> tuple[FromGymnax, GymnaxParams]
     """
     params = env.default_params if params is None else params
     return FromGymnax(env, id=str(env.name)), strongly_typed(GymnaxParams(params))
+
+
+def names() -> list[str]:
+    """Ids that are registered with gymnax."""
+    import gymnax
+
+    return sorted(gymnax.registered_envs)
+
+
+def by_name(name: str) -> tuple[FromGymnax, GymnaxParams]:
+    """`(env, params)` of one of `names()`."""
+    import gymnax
+
+    return from_gymnax(*gymnax.make(name))

@@ -1,4 +1,4 @@
-"""MuJoCo Playground's environments as jaxrl's. Needs the `playground` package (`pip install jaxrl[playground]`)."""
+"""MuJoCo Playground's environments as jaxrl's. Needs the `playground` package (the extra `playground`)."""
 
 from __future__ import annotations
 

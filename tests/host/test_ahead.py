@@ -202,7 +202,7 @@ def test_targets_that_are_none(spec, said):
 def test_a_missing_plug_in_is_said_with_its_install_command(monkeypatch):
     monkeypatch.setattr(targets, "_found", lambda module: False)
     for spec, extra in (("tpu-v5e", "tpu"), ("h100", "cuda")):
-        with pytest.raises(MissingPluginError, match=rf'pip install "jaxrl\[{extra}\]"'):
+        with pytest.raises(MissingPluginError, match=rf"pip install .*\[{extra}\]"):
             compile_for(jnp.sin, (jnp.ones(3),), spec)
     assert not targets._found("jaxrl.no_such_module.at_all")
 

@@ -187,7 +187,7 @@ def test_bad_requests(tmp_path):
 
 def test_mp4_without_encoder(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(ImportError, match=r"pip install 'jaxrl\[video\]'"):
+    with pytest.raises(ImportError, match=r"pip install .*\[video\]"):
         save(tmp_path / "x.mp4", frames())
 
 

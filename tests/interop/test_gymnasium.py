@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from jaxrl import Environment, Transition, make, pytree, vectorize
+from jaxrl import Environment, Transition, list_envs, make, pytree, vectorize
 from jaxrl.environment import Hints
 from jaxrl.interop.gymnasium import to_gymnasium, to_gymnasium_vector
 from jaxrl.registry import first_of_each_class
@@ -373,3 +373,48 @@ def test_levels_reach_the_vector_environment():
     assert set(np.unique(obs["x"])) == {0.25, 0.5}
     frames = env.render()
     assert frames is not None and len(frames) == 8
+
+
+# ---- by Gymnasium's names
+
+
+def test_all_ids_are_registered_with_gymnasium():
+    ours = {name.removeprefix("jaxrl/") for name in gymnasium.registry if name.startswith("jaxrl/")}
+    assert ours == set(list_envs())
+    with pytest.raises(gymnasium.error.NameNotFound, match="Did you mean: `CartPole`"):
+        gymnasium.make("jaxrl/CartPol-v1")
+
+
+def test_made_by_name_it_is_what_to_gymnasium_makes():
+    """Also with settings of `jaxrl.make`, under Gymnasium's own wrappers, and made again from its spec."""
+    named = gymnasium.make("jaxrl.interop.gymnasium:jaxrl/Catch-bsuite", rows=6, render_mode="rgb_array")
+    plain = to_gymnasium(*make("Catch-bsuite", rows=6))
+    again = gymnasium.make(named.spec)
+    counted = gymnasium.wrappers.RecordEpisodeStatistics(again)
+    seen = [env.reset(seed=3)[0] for env in (named, plain, counted)]
+    assert seen[0].shape == (6, 5) and (seen[0] == seen[1]).all() and (seen[0] == seen[2]).all()
+    for action in (0, 2, 1, 1, 0):
+        a, b, c = (env.step(action) for env in (named, plain, counted))
+        np.testing.assert_array_equal(a[0], b[0])
+        assert a[1:4] == b[1:4] == c[1:4]
+    assert a[2] and c[4]["episode"]["l"] == 5 and c[4]["episode"]["r"] == a[1]
+    assert named.render().ndim == 3
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_batches_made_by_name(mode):
+    named = gymnasium.make_vec("jaxrl/Catch-bsuite", num_envs=3, autoreset_mode=mode, rows=6)
+    plain = to_gymnasium_vector(make("Catch-bsuite", rows=6)[0], 3, autoreset_mode=mode)
+    assert named.metadata["autoreset_mode"] == mode and named.spec.id == "jaxrl/Catch-bsuite"
+    np.testing.assert_array_equal(named.reset(seed=5)[0], plain.reset(seed=5)[0])
+    for _ in range(4):
+        for x, y in zip(named.step(np.ones(3, int))[:4], plain.step(np.ones(3, int))[:4], strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_episodes_of_batches_are_counted_by_gymnasium():
+    counted = gymnasium.wrappers.vector.RecordEpisodeStatistics(gymnasium.make_vec("jaxrl/Catch-bsuite", num_envs=4))
+    counted.reset(seed=0)
+    returns = [counted.step(np.full(4, action % 3))[1] for action in range(9)]
+    assert list(counted.length_queue) == [9] * 4
+    assert sorted(counted.return_queue) == sorted(np.sum(returns, 0))

@@ -100,7 +100,7 @@ class Report:
 def compile_for(function: Callable[..., Any], arguments: tuple[Any, ...], target: str, sharding: Any = None) -> Report:
     """Compile `function(*arguments)` for `target`, as in "tpu-v5e", "tpu-v5e:4x4", "h100:8".
 
-    The plug-in of the target must be installed (`pip install "jaxrl[tpu]"`, `"jaxrl[cuda]"`), its device need not be
+    The plug-in of the target must be installed (the extras `tpu` and `cuda`), its device need not be
     there. Start Python with JAX_PLATFORMS=cpu: without it jax itself looks for the device first.
 
     Args:

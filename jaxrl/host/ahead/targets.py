@@ -22,6 +22,8 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
+from jaxrl import extras
+
 
 class MissingPluginError(ImportError):
     """The plug-in with a target's compiler is not installed; the message says how it is."""
@@ -118,7 +120,6 @@ TARGETS: dict[str, Target] = {
     )
 }
 
-INSTALL = {"tpu": 'pip install "jaxrl[tpu]"', "cuda": 'pip install "jaxrl[cuda]"'}
 _MODULES = {"tpu": ("libtpu",), "cuda": ("jax_plugins.xla_cuda12", "jax_plugins.xla_cuda13")}
 
 
@@ -151,8 +152,8 @@ def topology_devices(spec: str) -> list[Any]:
     target, chips = target_of(spec)
     if not any(_found(module) for module in _MODULES[target.platform]):
         raise MissingPluginError(
-            f"{spec}: the compiler for {target.name} is not installed here; {INSTALL[target.platform]} brings it "
-            "(no device is needed)."
+            f"{spec}: the compiler for {target.name} is not installed here; {extras.install(target.platform)} "
+            "brings it (no device is needed)."
         )
     if target.platform == "cuda":
         hosts, each = (1, chips[0]) if chips[0] < 8 else divmod(chips[0], 8)

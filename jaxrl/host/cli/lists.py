@@ -35,14 +35,14 @@ def envs(args: list[str]) -> int:
         "jaxrl envs",
         f"Registered environments; the spaces of those that match, where these are at most {MOST_BUILT}.",
     )
-    from jaxrl import registry
+    from jaxrl import extras, registry
 
     found = registry.list_envs(pattern)
     width = max(map(len, found), default=0)
     for id in found:
         entry = registry.environments()[id]
         if not registry.is_available(id):
-            told = f"needs pip install 'jaxrl[{entry.extra}]'"
+            told = f"needs {extras.install(entry.extra)}"
         elif len(found) <= MOST_BUILT:
             with _quiet():
                 env, params = registry.make(id)

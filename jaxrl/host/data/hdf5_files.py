@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl import extras
 from jaxrl.host.data.npz_files import Budget
 
 ROWS = 256
@@ -26,7 +27,7 @@ def h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError('HDF5 files need a package that is not installed: pip install "jaxrl[minari]".') from error
+        raise ImportError(f"HDF5 files need a package that is not installed: {extras.install('minari')}") from error
     return h5py
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl import extras
 from jaxrl.host.export.lowering import lower
 from jaxrl.host.export.operations import ELEMENTWISE, REDUCTIONS
 from jaxrl.host.export.program import Buffer, Elementwise, Join, Product, Program, Reduce, Value
@@ -18,7 +19,7 @@ def _onnx() -> Any:
     try:
         from onnx import helper
     except ImportError as error:
-        raise ImportError("export: ONNX needs a package that is not installed: pip install 'jaxrl[onnx]'.") from error
+        raise ImportError(f"export: ONNX needs a package that is not installed: {extras.install('onnx')}") from error
     return helper
 
 

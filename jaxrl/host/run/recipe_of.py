@@ -135,6 +135,7 @@ def _environment(env: Environment) -> tuple[str, dict[str, Any]]:
     """`(id, static settings)` of which `registry.make` makes it."""
     cls, entry = type(env), registry.environments().get(env.id)
     ours = entry is not None and isinstance(entry.target, str) and entry.target.startswith("jaxrl.")
+    ours = ours or registry.is_of_suite(env.id)
     id = env.id if ours else f"{_importable(cls)}:{cls.__qualname__}"
     other = NoRecipeError(
         f"its environment, a {cls.__name__}, is not what make({id!r}) makes: wrapped, or another one."

@@ -88,8 +88,8 @@ def _imported_algorithm(name: str) -> bool:
 
 def _known_environment(id: str) -> bool:
     """Of what no table has, only a class of environments is taken: any other function would be called."""
-    if id in registry.environments() or ":" not in id:
-        return True
+    if id in registry.environments() or ":" not in id or registry.is_of_suite(id):
+        return True  # of a suite jaxrl's own adapter makes it, and of a library that is installed here
     source, _, name = id.rpartition(":")
     if source.endswith(".py") or source.partition(".")[0] != "jaxrl":
         module = sys.modules.get(source)

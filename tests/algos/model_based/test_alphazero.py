@@ -261,5 +261,5 @@ def test_says_what_to_install(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install jaxrl\[mctx\]"):
+    with pytest.raises(ImportError, match=r"pip install .*\[mctx\]"):
         alphazero.make(make("CartPole-v1")[0], dataclasses.replace(TINY, num_steps=6))

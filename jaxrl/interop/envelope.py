@@ -1,0 +1,100 @@
+"""Envelope's environments as jaxrl's: `from_envelope`, or `make("envelope:gymnax::CartPole-v1")`.
+
+Needs the `jax-envelope` package (the extra `envelope`), and the library of the suite that stands before `::`.
+Lost: params (they are in the object) and `info`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxrl.environment import NO_LIMIT, Transition, strongly_typed
+from jaxrl.interop.foreign import Adapted, Held, TheirParams, TheirState, kept, named, refuse_training, with_key
+from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class FromEnvelope(Adapted):
+    """Made by `from_envelope`."""
+
+    limit: Held = Held(NO_LIMIT)  # of steps, no setting but the default of `params.max_steps`
+
+    @property
+    def default_params(self) -> TheirParams:
+        return strongly_typed(TheirParams(max_steps=self.limit.thing))
+
+    def initial(self, key: Array, params: TheirParams) -> TheirState:
+        state, info = self.env.init(key)
+        return strongly_typed(TheirState(jnp.int32(0), state, named(info.obs)))
+
+    def transition(self, key: Array, state: TheirState, action: Any, params: TheirParams) -> Transition:
+        env, info = self.env.step(with_key(state.env, key), action)
+        env, obs = kept((env, named(info.obs)), (state.env, state.obs))
+        reward = jnp.asarray(info.reward, jnp.result_type(float))
+        ended = jnp.asarray(info.terminated, bool), jnp.asarray(info.truncated, bool)
+        return Transition(state.replace(env=env, obs=obs), reward, *ended, {})
+
+    def observation_space(self, params: TheirParams) -> Space:
+        with jax.ensure_compile_time_eval():  # Envelope makes its spaces when it is asked
+            return _space(self.env.observation_space, of_action=False)
+
+    def action_space(self, params: TheirParams) -> Space:
+        with jax.ensure_compile_time_eval():
+            return _space(self.env.action_space, of_action=True)
+
+
+def _space(space: Any, of_action: bool) -> Space:
+    """A space of Envelope, or a tree of them, as jaxrl's. Integers that are seen are boxes."""
+    space = named(space) if type(space).__name__ in ("dict", "tuple", "list") or hasattr(space, "_asdict") else space
+    if isinstance(space, dict):
+        return Dict({name: _space(s, of_action) for name, s in space.items()})
+    if isinstance(space, tuple):
+        return Tuple(tuple(_space(s, of_action) for s in space))
+    kind = type(space).__name__
+    if kind == "PyTreeSpace":
+        return _space(space.tree, of_action)
+    if kind == "Continuous":
+        dtype = jax.dtypes.canonicalize_dtype(space.dtype)
+        return Box(np.asarray(space.low), np.asarray(space.high), tuple(space.shape), dtype)
+    if kind == "Discrete":
+        n = np.asarray(space.n)
+        if of_action and n.ndim < 2:
+            return Discrete(int(n)) if n.ndim == 0 else MultiDiscrete(tuple(n.tolist()))
+        if not of_action:
+            return Box(0, n - 1, n.shape, jax.dtypes.canonicalize_dtype(n.dtype))
+    raise ValueError(f"from_envelope: {space!r:.60} is not a space it knows (Continuous, Discrete, PyTreeSpace).")
+
+
+def from_envelope(env: Any, max_steps: int | None = None, id: str | None = None) -> tuple[FromEnvelope, TheirParams]:
+    """`(env, params)` of what `envelope.create` returns.
+
+    `max_steps` is the time limit; None for that of the library under it. Give `create` `max_episode_steps=None`, so
+    that a longer one is possible. Raises ValueError for Envelope's wrappers of batches and resets, TypeError for what
+    is no such environment.
+    """
+    if lacking := [name for name in ("init", "step", "default_max_steps") if not hasattr(env, name)]:
+        raise TypeError(f"from_envelope: {env!r:.60} is no environment of Envelope: it has no {', no '.join(lacking)}.")
+    refuse_training(env, "from_envelope")
+    limit = (env.default_max_steps or NO_LIMIT) if max_steps is None else max_steps
+    adapted = FromEnvelope(Held(env), limit=Held(int(limit)), id=id or type(env.unwrapped).__name__)
+    return adapted, adapted.default_params
+
+
+def names() -> list[str]:
+    """`suite::name` of all suites whose library is installed."""
+    import envelope
+
+    return sorted(name for suite in envelope.registered_suites() for name in envelope.registered_environments(suite))
+
+
+def by_name(name: str) -> tuple[FromEnvelope, TheirParams]:
+    """`(env, params)` of one of `names()`."""
+    import envelope
+
+    return from_envelope(envelope.create(name, max_episode_steps=None), id=name)

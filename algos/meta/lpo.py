@@ -128,7 +128,7 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
 
         return drift_loss(numbers(), outputs, seen, targets, away)
 
-    name = "ta_lpo" if config.temporal else "lpo"
+    name = ("ta_lpo" if config.temporal else "lpo") + ("" if config.clip_eps is None else "_from_ppo")
     return UpdateRule(name, (("value", 1),), init, targets, loss, (Discrete,), passes=4)
 
 

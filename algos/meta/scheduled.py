@@ -73,8 +73,9 @@ def _rule(config: RuleConfig) -> UpdateRule:
 
     def schedule(weights: Any, seen: Seen, found: dict[str, Array], lifetime: Lifetime) -> Array:
         logits, value = seen.outputs["logits"], seen.outputs["value"][..., 0]
-        largest = jnp.log(jnp.maximum(jnp.sum(allowed(logits), -1), 2))  # the entropy of what is uniform
-        entropy = jnp.mean(Categorical(logits).entropy() / largest)
+        count = jnp.sum(allowed(logits), -1)
+        largest = jnp.log(jnp.where(count > 0, count, logits.shape[-1]))  # of a policy that is uniform
+        entropy = jnp.sum(Categorical(logits).entropy()) / jnp.maximum(jnp.sum(largest), 1e-6)
         spread, left = jnp.var(found["target"]), jnp.var(found["target"] - value)
         explained = jnp.where(spread > 0, 1 - left / jnp.where(spread > 0, spread, 1), 0)
         position = jnp.minimum(when(lifetime), 1.0)  # past its end as at its end

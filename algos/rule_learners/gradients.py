@@ -41,6 +41,10 @@ RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any]
     ),
     "lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features or 128), lpo.RuleConfig),
     "ta_lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features or 128, temporal=True), lpo.RuleConfig),
+    "a2c": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(), NUMBERS[2]),
+    "ppo": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(clip_eps=0.2), NUMBERS[2]),
+    "scheduled_a2c": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features or 8), SCHEDULED[2]),
+    "scheduled_ppo": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features or 8, clip_eps=0.2), SCHEDULED[2]),
     "lpo_from_ppo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features or 128, clip_eps=0.2), lpo.RuleConfig),
     "ta_lpo_from_ppo": (
         "lpo",
@@ -48,10 +52,6 @@ RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any]
         lambda c: lpo.RuleConfig(c.features or 128, temporal=True, clip_eps=0.2),
         lpo.RuleConfig,
     ),
-    "a2c": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(), NUMBERS[2]),
-    "ppo": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(clip_eps=0.2), NUMBERS[2]),
-    "scheduled_a2c": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features or 8), SCHEDULED[2]),
-    "scheduled_ppo": (*SCHEDULED[:2], lambda c: scheduled.RuleConfig(c.features or 8, clip_eps=0.2), SCHEDULED[2]),
 }
 """For each rule: the kind of its file, the function from the settings of its network to the rule, these settings from a
 `Common`, and their class. A2C and PPO have four numbers as weights (self-tuning actor-critic, Zahavy et al. 2020,

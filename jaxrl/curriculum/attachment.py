@@ -212,16 +212,15 @@ class _Attached:
         key, update_key = jax.random.split(state.key)
         batch = rollout.batch
         inner, metrics = self.student_learn(state.inner, rollout.student, batch.learn_mask)
-        score, cstate = curriculum.score, state.curriculum
-        if (assess := curriculum.assess) is not None:
+        outcomes = outcomes_of(
+            rollout.student, batch, curriculum.score, state.inner.hyper, self.success_above, state.outcomes
+        )
+        cstate = state.curriculum
+        if curriculum.assess is not None:
             update_key, assess_key = jax.random.split(update_key)
-
-            def score(rollout, batch, outcomes, hyper):
-                nonlocal cstate
-                found, cstate = assess(assess_key, cstate, rollout, batch, outcomes, hyper)
-                return found
-
-        outcomes = outcomes_of(rollout.student, batch, score, state.inner.hyper, self.success_above, state.outcomes)
+            found, cstate = curriculum.assess(assess_key, cstate, rollout.student, batch, outcomes, state.inner.hyper)
+            ended = rollout.ends.done.any(0)
+            outcomes = outcomes._replace(score=jnp.where(ended, found, outcomes.score))
         done = outcomes.episodes > 0
         done = jnp.full(N, done.all()) if curriculum.whole_batches else done
         none = no_outcomes(N)

@@ -66,12 +66,13 @@ class Curriculum(NamedTuple):
     name: str = "curriculum"
     settings: Any = ()  # static settings; runs that differ in them are different runs
     hyper: Any = None  # default dynamic settings; None: the curriculum has none
-    score: Callable[..., Array] | None = None  # of levels, see `scores`; None: the curriculum reads no score
+    score: Callable[..., Array] | None = None  # of levels, see `scores`; None: it reads no score, or has `assess`
     metrics: Callable[[Any], dict[str, Array]] = lambda cstate: {}  # cstate -> scalars for the log, after `update`
     refresh: Callable[[Array, Any, Look], Any] | None = None  # (key, cstate, look) -> cstate, before each rollout
     whole_batches: bool = False  # True: slots get new levels only when all are done with theirs
-    assess: Callable[..., tuple[Array, Any]] | None = None  # (key, cstate, rollout, batch, outcomes, hyper) -> (score,
-    # cstate), in place of `score` where that needs what the curriculum learns from rollouts
+    assess: Callable[..., tuple[Array, Any]] | None = None
+    """`(key, cstate, rollout, batch, outcomes, hyper) -> (score, cstate)`, in place of `score` where that needs what
+    the curriculum learns from rollouts. `refresh` gets no such scores."""
 
 
 def new_levels(params: PyTree) -> LevelBatch:

@@ -84,8 +84,7 @@ class FromJumanji(Adapted):
         kind = type(spec).__name__
         if kind == "DiscreteArray":
             return Discrete(int(spec.num_values))
-        if kind == "MultiDiscreteArray":
-            numbers = _numbers(spec)
+        if (numbers := _numbers(spec)).ndim == 1:
             return Discrete(int(numbers.prod())) if self.joint else MultiDiscrete(tuple(numbers.tolist()))
         if kind == "BoundedArray":
             with jax.ensure_compile_time_eval():
@@ -97,8 +96,12 @@ class FromJumanji(Adapted):
 
 
 def _numbers(spec: Any) -> np.ndarray:
-    """How many values each number of an action has, also inside a trace, where Jumanji's constants are traced."""
+    """How many values each number of an action has, 0 of a real one; also inside a trace, where Jumanji's constants are
+    traced. Integers from zero in bounds, as MultiCVRP's, are counted, too."""
     with jax.ensure_compile_time_eval():
+        integers = type(spec).__name__ == "BoundedArray" and jnp.issubdtype(spec.dtype, jnp.integer)
+        if integers and len(spec.shape) == 1 and not np.any(spec.minimum):
+            return np.broadcast_to(np.asarray(spec.maximum).astype(int) + 1, spec.shape)
         return np.asarray(getattr(spec, "num_values", 0))
 
 

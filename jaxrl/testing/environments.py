@@ -49,7 +49,7 @@ def check_environment(
     check_params(env, params)
     step = jax.jit(env.step)  # traced once for all that follows
     _check_types(env, step, params, key)
-    _check_levels(env, params, key)
+    _check_levels(env, params, key, whole)
     if whole:
         _check_keys(env, params, key)
     state = _check_episodes(env, step, params, key, num_steps, whole)
@@ -66,16 +66,31 @@ def check_environment(
         _check_float64(env, key)
 
 
-def _check_levels(env: Environment, params: Any, key: Array) -> None:
+def _check_levels(env: Environment, params: Any, key: Array, whole: bool) -> None:
     """What the level kit draws and changes are params of its environment, as curricula take them."""
     kit = env.levels
     if kit is None or kit.generate is None:
         return
+    expected = params if kit.env == env else kit.env.default_params
+
+    def checked(maker: str, levels: Any) -> None:
+        try:
+            check_levels(f"{env.id}: {maker}", levels, expected, f"params of {kit.env.id}")
+        except ValueError as error:
+            raise AssertionError(str(error)) from error
+
     level = jax.eval_shape(kit.generate, key, params)
-    check_levels(f"{env.id}: levels.generate", level, kit.env.default_params, f"{kit.env.id}'s params")
+    checked("levels.generate", level)
+    assert_strong(level, "levels.generate")
     if kit.mutate is not None:
         changed = jax.eval_shape(kit.mutate, key, level)
-        check_levels(f"{env.id}: levels.mutate", changed, level, "levels.generate")
+        checked("levels.mutate", changed)
+        assert_strong(changed, "levels.mutate")
+    if whole:
+        level = jax.jit(kit.generate)(key, params)
+        kit.validate(level)
+        if kit.mutate is not None:
+            kit.validate(jax.jit(kit.mutate)(jax.random.fold_in(key, 1), level))
 
 
 class Row(NamedTuple):

@@ -21,7 +21,8 @@ PAGES = [
 
 STANDS_FOR = {"my.module:Tank-v0": "CartPole-v1", "my/learner.py": "ppo", "runs/lpg": "lpg-cpu-1", "RUN": "runs/x"}
 STANDS_FOR |= {"my.py:trials": "CartPole-v1", "my.py:rule": "lpg", "my.py:Yard": "Maze-v0"}
-"""What pages call a reader's own, and something of the same kind that is here."""
+STANDS_FOR |= {"craftax:Craftax-Classic-Symbolic-v1": "CartPole-v1"}
+"""What pages call a reader's own, or have of a library that is not here, and something of the same kind that is."""
 
 OWN = """
 import dataclasses

@@ -514,16 +514,22 @@ def test_real_jumanji(id):
 
 @pytest.mark.slow
 @pytest.mark.light
+@pytest.mark.filterwarnings("ignore:scatter inputs:FutureWarning")  # their BinPack, 1.1.2
 def test_every_jumanji_environment_has_spaces_and_a_step():
     jumanji = pytest.importorskip("jumanji")
-    for id in sorted(jumanji.registered_environments()):
+    for id in sorted(jumanji.registered_environments() - {"Sokoban-v0"}):  # which downloads its levels
         env, params = make(f"jumanji:{id}")
         obs, state = jax.eval_shape(env.reset, KEY, params)
         action = jax.eval_shape(env.action_space(params).sample, KEY)
         ts = jax.eval_shape(env.step, KEY, state, action, params)
         space: Any = env.observation_space(params)
         assert jax.tree.structure(ts.state) == jax.tree.structure(state) and ts.reward.shape == (), id
-        assert not isinstance(space, Dict) or space.spaces.keys() == obs.keys(), id
+        assert space.spaces.keys() == obs.keys(), id
+        acts = env.action_space(params)
+        if "action_mask" in obs:
+            (n,) = obs["action_mask"].shape
+            assert n == (acts.n if isinstance(acts, Discrete) else sum(acts.nvec)), id
+        assert isinstance(acts, Discrete | MultiDiscrete) or id == "SearchAndRescue-v0", f"{id}: {acts}"
 
 
 @pytest.mark.slow

@@ -156,7 +156,8 @@ class Sokoban(Room):
         super().__post_init__()
         most = (self.rows - 2) * (self.columns - 2) // 4
         if not 1 <= self.num_boxes <= most:
-            raise ValueError(f"{self.id}: num_boxes={self.num_boxes} must be from 1 to {most}, a quarter of the room.")
+            size = f"rows={self.rows}, columns={self.columns}"
+            raise ValueError(f"{self.id}: num_boxes={self.num_boxes} must be from 1 to {most}, a quarter of {size}.")
 
     def as_levels(self) -> SokobanLevel:
         """The task whose params are the room."""

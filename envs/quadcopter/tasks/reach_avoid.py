@@ -292,6 +292,10 @@ class ReachAvoidLevel(ReachAvoid):
     Params = Level
 
     @property
+    def generate(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """None: a level says nothing of others."""
+
+    @property
     def default_params(self) -> Level:
         return generate(jax.random.key(0), ReachAvoid(**settings(self)).default_params, self.obstacles)
 

@@ -297,6 +297,10 @@ class TimedGatesLevel(TimedGates):
     Params = Level
 
     @property
+    def generate(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """None: a level says nothing of others."""
+
+    @property
     def default_params(self) -> Level:
         return generate(jax.random.key(0), TimedGates(**settings(self)).default_params, self.gates)
 

@@ -22,6 +22,7 @@ random one or (`anywhere=0`) the first, with about its velocity. Time limit 10 s
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -67,6 +68,14 @@ def reward(position: Any, reference: Any) -> Float[Array, "*batch"]:
     return jnp.exp(-2 * rotations.norm(rotations.add(position, reference, -1)))
 
 
+def _generate(key: Array, params: Params) -> Params:
+    return params.replace(path=paths.generate(key, params.path))
+
+
+def _mutate(key: Array, level: Params) -> Params:
+    return level.replace(path=paths.mutate(key, level.path))
+
+
 @dataclasses.dataclass(frozen=True)
 class TrajectoryTracking(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-TrajectoryTracking-v0", kw_only=True)
@@ -96,13 +105,15 @@ class TrajectoryTracking(QuadcopterTask):
         """The task whose params hold the path: itself, but for random ones."""
         return dataclasses.replace(self, path="level") if self.path == "random" else self
 
-    def generate(self, key: Array, params: Params) -> Params:
-        """The task of one random path; without random paths the task itself."""
-        return params.replace(path=paths.generate(key, params.path)) if self.path == "random" else params
+    @property
+    def generate(self) -> Callable[..., Params] | None:
+        """`(key, params) -> level`, the task of one random path; None where there are none."""
+        return _generate if self.path == "random" else None
 
-    def mutate(self, key: Array, level: Params) -> Params:
-        """The path of a level that `generate` drew, changed a little; others stay."""
-        return level.replace(path=paths.mutate(key, level.path)) if self.path in ("random", "level") else level
+    @property
+    def mutate(self) -> Callable[..., Params] | None:
+        """`(key, level) -> level`, its random path changed a little; None where there are none."""
+        return _mutate if self.path in ("random", "level") else None
 
     # ---- the reference
 

@@ -34,7 +34,7 @@ USAGE = """usage: jaxrl COMMAND ...
 `--trust` runs also Python that a run folder names and jaxrl does not have: for folders of people you trust.
 `jaxrl train ENV`, as sweep and compile, takes the algorithm of record for it, with its settings (docs/scores.md).
 `--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr
-`--rule NAME` of train has a learned rule in the place of a2c or ppo: jaxrl train a2c Catch-bsuite --rule lpg-cpu-1"""
+`--rule NAME` of train has a learned rule in the place of a2c or ppo: jaxrl train Catch-bsuite --rule lpg-cpu-1"""
 
 
 Act = Literal["greedy", "sampled"]

@@ -162,18 +162,20 @@ def taught(args: list[str], rule: str) -> tuple[Any, dict[str, Any]]:
     args, own = named(args, "--rule-function")
     own = None if own is None else registry.lasting(own)
     words = bare_words(args)
-    if len(words) == 1 and words[0] in registry.environments():
-        args = [kind_of(registry.get_algo(RULES).load(rule, own)), *args]
-        words = bare_words(args)
-    if len(words) < 2:
-        if {"-h", "--help"} & set(args):
-            help_without_words("train", "jaxrl train ALGO ENV --rule RULE", TrainFlags, words)
-        raise UsageError("train --rule needs an algorithm and an environment, as in train ppo CartPole-v1 --rule NAME.")
-    refuse_swapped("train", *words)
+    if not words or {"-h", "--help"} & set(args) and len(words) < 2:
+        if words or {"-h", "--help"} & set(args):
+            help_without_words("train", "jaxrl train [ALGO] ENV --rule RULE", TrainFlags, words)
+        raise UsageError("train --rule needs an environment, as in train CartPole-v1 --rule NAME.")
+    if len(words) == 2:
+        refuse_swapped("train", *words)
     if any(word.split("=")[0] == "--curriculum" for word in args):
         raise UsageError("--curriculum with --rule: an agent by a rule has no values by which levels are scored.")
     stored = registry.get_algo(RULES).load(rule, own)
     kind = kind_of(stored)
+    if len(words) == 1:
+        if words[0] in registry.list_algos():
+            raise UsageError(f"train {words[0]} --rule needs an environment, as in train CartPole-v1 --rule NAME.")
+        words, args = [kind, *words], [kind, *args]
     if words[0] != kind:
         many = "several passes" if kind == "ppo" else "one pass"
         raise UsageError(f"{rule} is a rule for {many} over a rollout: jaxrl train {kind} {words[1]} --rule {rule}")

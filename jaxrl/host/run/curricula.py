@@ -73,6 +73,11 @@ class Request:
         return kit.generate
 
     @property
+    def mutate_fn(self) -> Callable[[Array, Any], Any] | None:
+        """The environment's edits of its levels; None for ranges, which they would leave."""
+        return None if self.box is not None or self.env.levels is None else self.env.levels.mutate
+
+    @property
     def own_levels(self) -> Callable[[Array, Any], Any] | None:
         """The function `--curriculum.levels`; None where nothing was said."""
         return None if self.flags.get("levels") is None else registry.own_function(self.flags["levels"])
@@ -194,10 +199,7 @@ HELD_OUT_SEED = 77_310_442
 
 
 def _accel(request: Request, accel: ModuleType, config: Any, hyper: Any, **score: Any) -> Algorithm:
-    """Edits are those of the environment."""
-    kit = request.env.levels
-    mutate_fn = None if kit is None else kit.mutate
-    return request.attach(accel.make(request.level_fn, mutate_fn, config, hyper, **score))
+    return request.attach(accel.make(request.level_fn, request.mutate_fn, config, hyper, **score))
 
 
 def _adversarial_params(request: Request, adversarial: ModuleType, config: Any, hyper: Any) -> Algorithm:
@@ -239,10 +241,8 @@ def _snapshot(request: Request, snapshot: ModuleType, config: Any, hyper: Any) -
 
 
 def _traced(request: Request, traced: ModuleType, config: Any, hyper: Any) -> Algorithm:
-    """The model is of the student's environment, and edits are that environment's."""
-    kit = request.env.levels
-    mutate_fn = None if kit is None else kit.mutate
-    return request.attach(traced.make(request.level_env, request.level_fn, mutate_fn, config, hyper))
+    """Its model is of the student's environment."""
+    return request.attach(traced.make(request.level_env, request.level_fn, request.mutate_fn, config, hyper))
 
 
 BUILT_OTHERWISE: dict[str, Callable[..., Algorithm]] = {

@@ -372,7 +372,7 @@ class _Scores:
 
     ENOUGH = 10  # updates in which levels were finished, and none had a score
     LONG = 1000  # updates in which the student learned from nothing
-    FEW = 30  # updates in which the buffer did not grow: where half of it is empty, new levels miss it once in 2^30
+    FEW = 30  # updates in which the buffer did not grow, though there was room
 
     def __init__(self, min_fill: Any = 0.0) -> None:
         """Args: min_fill: the share of the curriculum's buffer below which it replays nothing."""
@@ -420,7 +420,8 @@ class _Scores:
             still, most = (np.broadcast_to(x, np.shape(few))[few] for x in (self.still, self.most))
             warnings.warn(
                 f"In {int(np.max(still))} updates levels were finished and no new one came into the curriculum's "
-                f"buffer, of which a share of {float(np.min(most)):.2g} is filled; below min_fill it replays nothing. "
+                f"buffer, of which a share of {float(np.min(most)):.2g} is filled; below min_fill it replays nothing"
+                f"{', and the student learned from nothing' if np.any(self.idle > 0) else ''}. "
                 "A level function that draws one level, or few, leaves nothing to choose: lower buffer_size and "
                 "min_fill, or train without a curriculum.",
                 stacklevel=4,

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jaxrl.curriculum import level_buffer
 from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
 from jaxrl.environment import pytree
+from jaxrl.host.run.fit import _Scores
 from jaxrl.rollout import Ends
 
 
@@ -831,6 +833,24 @@ def test_fit_says_that_the_buffer_of_a_task_with_one_level_never_fills(levels, r
     else:
         assert len(said) == 1 and "draws one level" in said[0] and "and 0.25 is" in said[0]
         assert not result.metrics["learned"].any()
+
+
+@pytest.mark.parametrize("learned", [0, 1])
+def test_a_buffer_that_stays_as_it_is_is_told_while_the_run_goes_on(learned):
+    """After 30 updates without a new level, and that nothing was learned where that is so; never while it grows."""
+
+    def rows(filled):
+        ones = np.ones(len(filled))
+        return {"learned": learned * ones, "level_score": ones, "levels_finished": ones, "buffer_filled": filled}
+
+    scores = _Scores(min_fill=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores.look(rows(np.linspace(0.01, 0.2, 40)), last=False)  # it grows
+        scores.look(rows(np.full(29, 0.2)), last=False)
+    with pytest.warns(UserWarning, match="In 30 updates .* a share of 0.2 is filled") as said:
+        scores.look(rows(np.full(1, 0.2)), last=False)
+    assert ("the student learned from nothing" in str(said[0].message)) == (not learned)
 
 
 @pytest.mark.slow(but_first=1)

@@ -162,9 +162,9 @@ def taught(args: list[str], rule: str) -> tuple[Any, dict[str, Any]]:
     args, own = named(args, "--rule-function")
     own = None if own is None else registry.lasting(own)
     words = bare_words(args)
-    if not words or {"-h", "--help"} & set(args) and len(words) < 2:
-        if words or {"-h", "--help"} & set(args):
-            help_without_words("train", "jaxrl train [ALGO] ENV --rule RULE", TrainFlags, words)
+    if {"-h", "--help"} & set(args) and len(words) < 2:
+        help_without_words("train", "jaxrl train [ALGO] ENV --rule RULE", TrainFlags, words)
+    if not words:
         raise UsageError("train --rule needs an environment, as in train CartPole-v1 --rule NAME.")
     if len(words) == 2:
         refuse_swapped("train", *words)

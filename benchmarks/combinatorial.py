@@ -27,7 +27,7 @@ from jumanji.wrappers import AutoResetWrapper, VmapAutoResetWrapper
 from jaxrl.envs.grid.combinatorial import game_2048, minesweeper, snake
 from jaxrl.envs.grid.sokoban import sokoban
 from jaxrl.math import fast_key
-from jaxrl.vectorize import vectorize
+from jaxrl.vector_env import vectorize
 
 PAIRS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "Snake": (snake.Snake(), Snake),

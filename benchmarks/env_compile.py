@@ -28,7 +28,7 @@ def measure(id: str, num_envs: int) -> dict[str, float]:
     import jax
 
     import jaxrl
-    from jaxrl.vectorize import vectorize
+    from jaxrl.vector_env import vectorize
 
     env, params = jaxrl.make(id)
     venv, key = vectorize(env, num_envs), jax.random.key(0)

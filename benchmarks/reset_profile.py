@@ -17,7 +17,7 @@ import jax
 from common import batched_action, print_table, save
 
 import jaxrl
-from jaxrl.vectorize import vectorize
+from jaxrl.vector_env import vectorize
 
 IDS = [
     "MiniGrid-DoorKey-8x8-v0",

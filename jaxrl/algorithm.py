@@ -29,7 +29,7 @@ from jaxrl.environment import (
 )
 from jaxrl.math import fast_key, rarely
 from jaxrl.spaces import Box, Space
-from jaxrl.vectorize import VectorEnv, rows_where, vectorize
+from jaxrl.vector_env import VectorEnv, rows_where, vectorize
 
 P = ParamSpec("P")
 R = TypeVar("R")

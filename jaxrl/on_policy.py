@@ -17,7 +17,7 @@ from jaxrl.nn.networks import ActorCritic, Network, own
 from jaxrl.nn.optim import Optimizer, OptimizerState
 from jaxrl.rollout import minibatches, spread
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @pytree

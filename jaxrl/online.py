@@ -28,7 +28,7 @@ from jaxrl.environment import NO_LIMIT, Environment, pytree
 from jaxrl.math import fast_key, fast_split, precise
 from jaxrl.rollout import Ends, ends_of, ticked
 from jaxrl.spaces import Box, Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 class Experience(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxrl.math import fast_key, light_key, on_cpu, stock_keys
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 NARROW = 16
 """Numbers a row up to which leaves of a batch are gathered together on accelerators."""

@@ -32,7 +32,7 @@ from jaxrl.nn import normalize
 from jaxrl.nn.networks import encode, encoded_size
 from jaxrl.rollout import Ends, ends_of, step_keys, ticked
 from jaxrl.spaces import Dict, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 LEARNED = ("weights", "trace", "start", "normalizer", "reward_scaler")
 """Fields of the state that `collect` computes and `learn` puts into the state."""

@@ -1,9 +1,11 @@
 """Ids, hints and lazy imports."""
 
+import ast
 import dataclasses
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
@@ -169,6 +171,35 @@ def test_nothing_is_imported_before_it_is_asked_for():
         "assert not {'flax', 'optax', 'orbax', 'brax', 'mujoco', 'matplotlib', 'gymnasium'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_help_waits_for_no_other_library():
+    code = (
+        "import sys; from jaxrl.host.cli import main; assert main(['--help']) == 0;"
+        "assert not {'jax', 'numpy', 'tyro'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, stdout=subprocess.DEVNULL)
+
+
+def test_names_that_are_imported_late_are_those_that_editors_see():
+    tree = ast.parse(Path(jaxrl.__file__).read_text())
+    seen = next(node.body for node in tree.body if isinstance(node, ast.If))
+    names = {(node.module, name.name) for node in seen for name in node.names}
+    late = {(f"jaxrl.{module}", name) for module, names in jaxrl.NAMES.items() for name in names}
+    assert names - late == {("jaxrl", "curriculum"), ("jaxrl", "data"), ("jaxrl", "spaces")} and late <= names
+    assert sorted(name for _, name in names) == jaxrl.__all__
+    for name in jaxrl.__all__:
+        assert getattr(jaxrl, name).__name__.rpartition(".")[2] == name
+
+
+def test_modules_of_the_package_need_no_import_of_their_own():
+    code = (
+        "import jaxrl; assert jaxrl.wrappers.__name__ == 'jaxrl.wrappers';"
+        "import jaxrl.vector_env; assert callable(jaxrl.vectorize)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    with pytest.raises(AttributeError, match="jaxrl has no 'wrapers'; it has Algorithm, "):
+        _ = jaxrl.wrapers
 
 
 def test_what_an_extra_is_needed_for_is_listed_and_not_taken_for_a_class(monkeypatch):

@@ -62,7 +62,7 @@ CONTRACTS: dict[str, str] = {
     "jaxrl/streaming.py": "Follows one stream of steps with a network; says what is called when.",
     "jaxrl/telemetry.py": "Named quantities that are shown of a state.",
     "jaxrl/testing/*": "Checks for tests.",
-    "jaxrl/vectorize.py": "Many environments as one, reset where an episode ends.",
+    "jaxrl/vector_env.py": "Many environments as one, reset where an episode ends.",
     "jaxrl/wrappers/*": "Environments made of others.",
 }
 """Files that need no opening: a pattern of paths from the root (`*` also matches `/`), and what they promise."""

@@ -39,7 +39,7 @@ from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

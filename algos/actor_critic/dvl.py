@@ -49,7 +49,7 @@ from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 HUBER_DELTA = 20.0  # as in the authors' code
 

@@ -45,7 +45,7 @@ from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 WAVELENGTH, SIZE = 10_000.0, 6  # of the encoding of beta, as in the authors' code
 

@@ -54,7 +54,7 @@ from jaxrl.off_policy.learner import Learner, State, normalized
 from jaxrl.off_policy.steps import as_replay
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 PENALTIES = ("none", "value", "measure")
 

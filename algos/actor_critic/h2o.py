@@ -43,7 +43,7 @@ from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner, steps
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 NUM_NEAR, SPREAD = 10, 1.0
 """The number of next states around a simulated one, and their standard deviation in units of that of real states."""

@@ -43,7 +43,7 @@ from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 LOG_STD_MIN = -20.0  # as in the authors' code
 

@@ -37,7 +37,7 @@ from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,7 +53,7 @@ from jaxrl.off_policy.steps import as_replay, no_ends
 from jaxrl.replay.ring import Replay
 from jaxrl.rollout import ticked
 from jaxrl.spaces import Box, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Rule, num_arms
 from jaxrl.online import make as make_online
 from jaxrl.spaces import Box
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

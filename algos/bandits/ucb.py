@@ -31,7 +31,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.math import fence
 from jaxrl.online import Experience, Rule, num_arms, random_argmax
 from jaxrl.online import make as make_online
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 TINY = 1e-12  # keeps quotients finite at means of 0 and 1; its square is still a float32
 

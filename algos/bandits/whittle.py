@@ -25,7 +25,7 @@ from jaxrl.exact.whittle import whittle_action, whittle_index
 from jaxrl.online import Experience, Rule
 from jaxrl.online import make as make_online
 from jaxrl.spaces import MultiDiscrete
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_le
 from jaxrl.curriculum.scores import max_mc
 from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import pytree, strongly_typed
-from jaxrl.vectorize import rows_where
+from jaxrl.vector_env import rows_where
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,7 +38,7 @@ from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
 from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import is_concrete, pytree, strongly_typed
-from jaxrl.vectorize import rows_where
+from jaxrl.vector_env import rows_where
 
 
 @dataclasses.dataclass(frozen=True)

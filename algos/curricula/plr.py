@@ -41,7 +41,7 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_leve
 from jaxrl.curriculum.scores import max_mc
 from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import is_concrete, pytree, strongly_typed
-from jaxrl.vectorize import rows_where
+from jaxrl.vector_env import rows_where
 
 
 @dataclasses.dataclass(frozen=True)

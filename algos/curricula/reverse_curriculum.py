@@ -40,7 +40,7 @@ from jaxrl.algorithm import check_at_least_one
 from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, strongly_typed
-from jaxrl.vectorize import rows_where
+from jaxrl.vector_env import rows_where
 from jaxrl.wrappers import FromStates, StartParams
 
 

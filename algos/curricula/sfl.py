@@ -45,7 +45,7 @@ from jaxrl.curriculum.scores import l1_value_loss, learnability, max_mc, positiv
 from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
-from jaxrl.vectorize import rows_where
+from jaxrl.vector_env import rows_where
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ from jaxrl.off_policy import q_learner
 from jaxrl.off_policy.q_learner import Batch, apply, weighted_mean
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 LOGIT_WEIGHT = 0.01  # as in the authors' code
 LEAST = -1e9  # the value of an excluded action: below all others, and finite

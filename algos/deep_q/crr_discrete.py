@@ -37,7 +37,7 @@ from jaxrl.off_policy import q_learner
 from jaxrl.off_policy.q_learner import Batch, apply, weighted_mean
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 WEIGHTS = ("binary", "exp")
 LARGEST_WEIGHT = 20.0  # as in the paper

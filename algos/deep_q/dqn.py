@@ -46,7 +46,7 @@ from jaxrl.off_policy import q_learner
 from jaxrl.off_policy.q_learner import Batch, apply, clipped_targets, split_or_none, weighted_mean
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,7 +44,7 @@ from jaxrl.on_policy import epochs, flattened
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

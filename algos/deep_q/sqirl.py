@@ -41,7 +41,7 @@ from jaxrl.nn.networks import MLP, Network, encode, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.rollout import Ends, ends_of, step_keys, ticked
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,7 +57,7 @@ from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_o
 from jaxrl.returns import discounted_returns
 from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 AuxiliaryReward = Callable[[Any, Any, Any], Any]
 """(obs, action, next_obs) of one step -> a scalar; `next_obs` is the true successor, before a reset."""

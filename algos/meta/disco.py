@@ -66,7 +66,7 @@ from jaxrl.nn.value_heads import cross_entropy, expected_value, two_hot
 from jaxrl.replay import ring
 from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 EPS = 1e-3
 """eps of the signed hyperbolic transform, `squashed`."""

@@ -49,7 +49,7 @@ from jaxrl.online import Rule
 from jaxrl.online import make as make_online
 from jaxrl.rollout import Ends, ticked
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv, rows_where, vectorize
+from jaxrl.vector_env import VectorEnv, rows_where, vectorize
 from jaxrl.wrappers import PreviousActionReward
 
 

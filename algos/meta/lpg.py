@@ -39,7 +39,7 @@ from jaxrl.meta.stored import Stored
 from jaxrl.nn.networks import Dense
 from jaxrl.nn.recurrent import Recurrent
 from jaxrl.spaces import Discrete
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 TINY = 1e-8
 """Added to probabilities before their logarithm."""

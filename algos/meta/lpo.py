@@ -34,7 +34,7 @@ from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
 from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.networks import Dense
 from jaxrl.spaces import Discrete
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 XI = 1e-4
 """The threshold of the network's output above which the drift is positive, so that its gradient is zero at r = 1."""

@@ -49,7 +49,7 @@ from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_o
 from jaxrl.returns import discounted_returns
 from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,7 +38,7 @@ from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
 from jaxrl.nn.distributions import Categorical, allowed
 from jaxrl.nn.networks import Dense
 from jaxrl.spaces import Discrete
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ from jaxrl.environment import Environment, is_concrete, pytree
 from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 SHARES = ("gamma", "gae_lambda")
 """Settings between 0 and 1."""

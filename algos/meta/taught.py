@@ -17,7 +17,7 @@ from jaxrl.algorithm import Algorithm, shared
 from jaxrl.algos.rule_learners.gradients import load
 from jaxrl.environment import Environment, pytree
 from jaxrl.meta.agent import AgentConfig, AgentHyper, AgentState
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,7 +53,7 @@ from jaxrl.on_policy import epochs, flattened
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import Ends, ends_of, step_keys, successor_values, ticked
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

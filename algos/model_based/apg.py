@@ -49,7 +49,7 @@ from jaxrl.on_policy import epochs, flattened
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import Ends, Steps, rollout
 from jaxrl.spaces import Box, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

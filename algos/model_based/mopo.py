@@ -38,7 +38,7 @@ from jaxrl.off_policy import imagination, learner
 from jaxrl.off_policy.imagination import Model, Prediction
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

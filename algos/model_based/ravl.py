@@ -35,7 +35,7 @@ from jaxrl.off_policy import imagination, learner
 from jaxrl.off_policy.imagination import Model
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

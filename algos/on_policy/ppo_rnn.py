@@ -52,7 +52,7 @@ from jaxrl.on_policy import epochs, explained_variance
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

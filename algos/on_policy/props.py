@@ -48,7 +48,7 @@ from jaxrl.on_policy import epochs, flattened, policy_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Discrete, Space, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,7 +38,7 @@ from jaxrl.on_policy import policy_of
 from jaxrl.returns import discounted_returns
 from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Space, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

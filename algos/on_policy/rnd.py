@@ -51,7 +51,7 @@ from jaxrl.on_policy import flattened, policy_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, minibatches, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 BONUSES = ("rnd", "rdd")
 

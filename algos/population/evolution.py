@@ -42,7 +42,7 @@ from jaxrl.nn.networks import MLP, Network, encode, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 STRATEGIES = {"open_es": "Open_ES", "pgpe": "PGPE", "cma_es": "CMA_ES", "sep_cma_es": "Sep_CMA_ES"}
 """Names of strategies, and their classes in evosax."""

@@ -40,7 +40,7 @@ from jaxrl.off_policy import outcomes
 from jaxrl.off_policy.outcomes import NO_DATASET, OutcomeLearner, Policy, chosen, masked
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Dict, Discrete, Space, environment_action
-from jaxrl.vectorize import VectorEnv, vectorize
+from jaxrl.vector_env import VectorEnv, vectorize
 from jaxrl.wrappers import PreviousActionReward
 
 

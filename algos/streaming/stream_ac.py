@@ -36,7 +36,7 @@ from jaxrl.nn.networks import Network, encoded_size, own
 from jaxrl.nn.streaming import StreamMLP, obgd
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxrl.streaming import Transition
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

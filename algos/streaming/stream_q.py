@@ -36,7 +36,7 @@ from jaxrl.nn.networks import Network, encoded_size, own
 from jaxrl.nn.streaming import StreamMLP, obgd
 from jaxrl.spaces import Box, Discrete, Space
 from jaxrl.streaming import Transition
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 MOST_ACTIONS = 4_096  # of a discretised Box; each action is an output of the network
 

@@ -34,7 +34,7 @@ from jaxrl.nn.normalize import standardized
 from jaxrl.nn.streaming import StreamMLP, obgd
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxrl.streaming import Transition, features
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

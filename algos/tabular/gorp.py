@@ -32,7 +32,7 @@ from jaxrl.algorithm import (
 from jaxrl.environment import Environment, pytree
 from jaxrl.rollout import Ends, ends_of, step_keys, ticked
 from jaxrl.spaces import Discrete
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ from jaxrl.exact.mdp import DenseMDP
 from jaxrl.exact.solvers import backward_induction
 from jaxrl.online import Experience, Rule, discrete_sizes, planning_horizon
 from jaxrl.online import make as make_online
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from jaxrl.exact.mdp import DenseMDP
 from jaxrl.exact.solvers import value_iteration
 from jaxrl.online import Experience, Rule, discrete_sizes, random_argmax
 from jaxrl.online import make as make_online
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,7 @@ from jaxrl.exact.mdp import DenseMDP
 from jaxrl.exact.solvers import bellman
 from jaxrl.online import Experience, Rule, discrete_sizes, planning_horizon, random_argmax
 from jaxrl.online import make as make_online
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

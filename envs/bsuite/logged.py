@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxrl.environment import Environment, TimeStep, pytree
-from jaxrl.vectorize import VectorEnv, VectorState, vectorize
+from jaxrl.vector_env import VectorEnv, VectorState, vectorize
 
 RATIOS = np.array([1, 1.2, 1.4, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 10])
 

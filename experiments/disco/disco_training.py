@@ -43,7 +43,7 @@ from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends
-from jaxrl.vectorize import rows_where
+from jaxrl.vector_env import rows_where
 
 LEARNED = ("weights", "target", "optimizer", "memory", "replay")
 """Of an agent's state, what an update changes; the gradient goes through all but the replay."""

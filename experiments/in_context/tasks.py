@@ -20,7 +20,7 @@ from jaxrl.envs.tabular.grids.darkroom import Darkroom
 from jaxrl.online import Rule
 from jaxrl.online import make as make_online
 from jaxrl.spaces import Discrete, MultiDiscrete
-from jaxrl.vectorize import rows_where
+from jaxrl.vector_env import rows_where
 from jaxrl.wrappers import PreviousActionReward, Wrapper, WrapperState
 from jaxrl.wrappers.base import Remembering
 

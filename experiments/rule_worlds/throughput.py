@@ -26,7 +26,7 @@ from xminigrid.wrappers import GymAutoResetWrapper
 
 from jaxrl.envs.grid.rule_world import benchmarks, rules
 from jaxrl.envs.grid.rule_world.rule_world import RuleWorld
-from jaxrl.vectorize import vectorize
+from jaxrl.vector_env import vectorize
 
 
 def ours(tasks: rules.Ruleset, n: int) -> tuple[Callable, Callable]:

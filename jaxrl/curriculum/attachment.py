@@ -19,7 +19,7 @@ from jaxrl.environment import check_params, is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.nesting import OuterState, around, split_hyper, with_settings
 from jaxrl.rollout import Ends, rollout, ticked
-from jaxrl.vectorize import rows_where, vectorize
+from jaxrl.vector_env import rows_where, vectorize
 
 # ---- outcomes of episodes on levels
 

@@ -26,7 +26,7 @@ from gymnasium.vector.utils import batch_space
 
 from jaxrl import registry
 from jaxrl.environment import NO_LIMIT, Environment, check_params, strongly_typed
-from jaxrl.vectorize import VectorEnv, vectorize
+from jaxrl.vector_env import VectorEnv, vectorize
 
 METADATA = {"render_modes": ["rgb_array"], "render_fps": 50}
 

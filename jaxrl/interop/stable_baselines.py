@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
 
 from jaxrl.environment import Environment
 from jaxrl.interop.gymnasium import to_gymnasium_vector
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 class ToSB3(SB3VecEnv):

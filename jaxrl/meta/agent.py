@@ -31,7 +31,7 @@ from jaxrl.nn.networks import MLP, Dense, Network, encode
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 from jaxrl.rollout import Ends, Steps, rollout
 from jaxrl.spaces import Discrete, Space, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, successor_values
-from jaxrl.vectorize import VectorEnv, rows_where
+from jaxrl.vector_env import VectorEnv, rows_where
 
 OF_EPISODES = ("episode_return", "episode_length", "episodes")
 

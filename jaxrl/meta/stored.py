@@ -22,7 +22,7 @@ from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
 from jaxrl.meta.agent import TABULAR, AgentConfig, agent
 from jaxrl.meta.rule import UpdateRule
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 FOLDER = Path(__file__).parent / "rules"
 """The folder of the rules that come with the library."""

@@ -33,7 +33,7 @@ from jaxrl.off_policy.learner import Acting, Learner, Rule, State, normalized
 from jaxrl.off_policy.steps import Rollout
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ from jaxrl.off_policy import steps
 from jaxrl.off_policy.steps import Rollout
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Discrete, Space, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

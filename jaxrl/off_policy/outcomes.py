@@ -22,7 +22,7 @@ from jaxrl.off_policy import steps
 from jaxrl.off_policy.learner import Learner, State
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Dict, Discrete, Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 OUTCOMES = ("return", "goal")
 C = TypeVar("C")

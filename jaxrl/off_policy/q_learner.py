@@ -38,7 +38,7 @@ from jaxrl.replay.ring import Replay
 from jaxrl.replay.sequence import prioritised_sequence, sequence
 from jaxrl.rollout import Ends, rollout, spread, ticked
 from jaxrl.spaces import Space
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.replay.ring import Replay
 from jaxrl.rollout import Ends, rollout, spread, ticked
 from jaxrl.spaces import Discrete, Space, environment_action
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 
 
 class Rollout(NamedTuple):

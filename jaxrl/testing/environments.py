@@ -28,7 +28,7 @@ from jaxrl.testing.assertions import (
     members,
     plain,
 )
-from jaxrl.vectorize import VectorState, vectorize
+from jaxrl.vector_env import VectorState, vectorize
 
 
 def check_environment(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from jaxrl.environment import TimeStep
-from jaxrl.vectorize import VectorEnv
+from jaxrl.vector_env import VectorEnv
 from jaxrl.wrappers.base import Wrapper
 
 

@@ -25,7 +25,7 @@ from jaxrl.algos.population import pbt
 from jaxrl.data import datasets
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
-from jaxrl.host.cli import bench, command, evaluate, flags, train
+from jaxrl.host.cli import bench, evaluate, flags, train
 from jaxrl.host.data import dataset_files, dataset_parts, model_files
 from jaxrl.host.render import playback
 from jaxrl.host.run import sweep as sweeping
@@ -1091,12 +1091,12 @@ def caused(error, cause):
     ],
 )
 def test_an_error_is_one_sentence(error, says, monkeypatch):
-    monkeypatch.setitem(command.COMMANDS, "plot", lambda args: (_ for _ in ()).throw(error))
+    monkeypatch.setattr("jaxrl.host.cli.plot.plot_command", lambda args: (_ for _ in ()).throw(error))
     assert bad("plot x").startswith(f"jaxrl: {says}")
 
 
 def test_an_error_of_our_own_keeps_its_traceback(monkeypatch):
-    monkeypatch.setitem(command.COMMANDS, "plot", lambda args: {}["missing"])
+    monkeypatch.setattr("jaxrl.host.cli.plot.plot_command", lambda args: {}["missing"])
     with pytest.raises(KeyError):
         run_command("plot x")
 

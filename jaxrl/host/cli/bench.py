@@ -32,7 +32,7 @@ def bench(args: list[str]) -> int:
     from jaxrl import registry
     from jaxrl.host.run import ram
     from jaxrl.math import fast_key, light_key
-    from jaxrl.vectorize import vectorize
+    from jaxrl.vector_env import vectorize
     from jaxrl.wrappers import agents_as_slots
 
     for id in flags.envs:

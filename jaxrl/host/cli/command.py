@@ -5,30 +5,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import importlib
 import math
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from jaxrl.host.cli.bench import bench
-from jaxrl.host.cli.compile import compile_command
-from jaxrl.host.cli.dataset import dataset_command
-from jaxrl.host.cli.evaluate import evaluate_command
-from jaxrl.host.cli.export import export_command
 from jaxrl.host.cli.flags import USAGE, UsageError
-from jaxrl.host.cli.lists import algos, envs, zoo
-from jaxrl.host.cli.meta import meta_test, meta_train
-from jaxrl.host.cli.plot import plot_command
-from jaxrl.host.cli.render import render
-from jaxrl.host.cli.report import report_command
-from jaxrl.host.cli.sweep import sweep_command
-from jaxrl.host.cli.train import resume, train
-from jaxrl.host.run.progress import Terminated
-from jaxrl.host.run.trust import trusting
+from jaxrl.host.run.interrupts import Terminated
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,10 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UsageError(f"unknown command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         if trust and args[0] not in READING:
             raise UsageError(f"--trust belongs to commands that read run folders: {', '.join(READING)}.")
+        from jaxrl.host.run.trust import trusting
+
         cache_compilations()
         make_devices(args)
+        module, _, name = COMMANDS[args[0]].partition(":")
+        command = getattr(importlib.import_module(f"jaxrl.host.cli.{module}"), name)
         with trusting(trust), terminable():
-            status = COMMANDS[args[0]](args[1:]) or 0
+            status = command(args[1:]) or 0
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # who reads has seen enough, as `head`; nothing more is to be written, also at exit
@@ -114,7 +106,7 @@ def explained(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does, with a word; what can save something first does (`run.progress`)."""
+    """SIGTERM ends a command as Ctrl-C does, with a word; what can save something first does (`run.interrupts`)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -222,21 +214,22 @@ MOST_DEVICES = 256
 """The most CPU devices that are made: each has threads of its own."""
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {
-    "train": train,
-    "sweep": sweep_command,
-    "compile": compile_command,
-    "meta-train": meta_train,
-    "meta-test": meta_test,
-    "resume": resume,
-    "eval": evaluate_command,
-    "render": render,
-    "export": export_command,
-    "plot": plot_command,
-    "report": report_command,
-    "dataset": dataset_command,
-    "envs": envs,
-    "algos": algos,
-    "zoo": zoo,
-    "bench": bench,
+COMMANDS = {
+    "train": "train:train",
+    "sweep": "sweep:sweep_command",
+    "compile": "compile:compile_command",
+    "meta-train": "meta:meta_train",
+    "meta-test": "meta:meta_test",
+    "resume": "train:resume",
+    "eval": "evaluate:evaluate_command",
+    "render": "render:render",
+    "export": "export:export_command",
+    "plot": "plot:plot_command",
+    "report": "report:report_command",
+    "dataset": "dataset:dataset_command",
+    "envs": "lists:envs",
+    "algos": "lists:algos",
+    "zoo": "lists:zoo",
+    "bench": "bench:bench",
 }
+"""Where each command is: the one that is asked for is imported, and no other."""

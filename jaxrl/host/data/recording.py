@@ -22,7 +22,7 @@ from jaxrl.evaluation import actor, evaluate
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.rollout import rollout
 from jaxrl.spaces import Discrete
-from jaxrl.vectorize import VectorEnv, vectorize
+from jaxrl.vector_env import VectorEnv, vectorize
 
 POINTS = 16
 """Policies that are kept of a training."""

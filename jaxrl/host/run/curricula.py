@@ -26,7 +26,7 @@ from jaxrl.curriculum import Curriculum, attach
 from jaxrl.curriculum.teaching import Ranges, ranges
 from jaxrl.environment import Environment, check_params
 from jaxrl.host.run import ram
-from jaxrl.vectorize import vectorize
+from jaxrl.vector_env import vectorize
 from jaxrl.wrappers import FromStates
 
 

@@ -2,7 +2,8 @@
 
 `fit` calls one compiled program (`training_program`), a loop of a *traced* number of updates, so that no interval
 changes the numbers: a run that was killed and resumed ends bit-identical to one that was not (same machine and
-versions). What it logs is in `history`; how long a call takes, what is shown and how it is stopped in `progress`.
+versions). What it logs is in `history`; how long a call takes and what is shown in `progress`; how it is stopped in
+`interrupts`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from jaxrl.host.run import checkpoint
 from jaxrl.host.run.began import began, key_data
 from jaxrl.host.run.evaluator import Evaluator, of_task
 from jaxrl.host.run.history import History
+from jaxrl.host.run.interrupts import interruptible
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts, default_log_every
 from jaxrl.host.run.processes import agree, of_all, on_primary, primary, require_seen
-from jaxrl.host.run.progress import Display, Pace, interruptible
+from jaxrl.host.run.progress import Display, Pace
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, write_json
 from jaxrl.host.run.start import Start
 from jaxrl.host.run.training_program import Program

@@ -32,7 +32,7 @@ from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
 from jaxrl.host.run.trust import foreign, may_run
 from jaxrl.meta.stored import arrays_of
-from jaxrl.vectorize import VectorEnv, vectorize
+from jaxrl.vector_env import VectorEnv, vectorize
 
 
 class Built(NamedTuple):

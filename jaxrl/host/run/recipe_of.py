@@ -19,7 +19,7 @@ from jaxrl.host.run.made import NotMadeError, written
 from jaxrl.host.run.options import EvalOptions
 from jaxrl.host.run.recipe import build
 from jaxrl.host.run.run_folder import description, tree_values
-from jaxrl.vectorize import VectorEnv, vectorize
+from jaxrl.vector_env import VectorEnv, vectorize
 
 
 class NoRecipeError(Exception):

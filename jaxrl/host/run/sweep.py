@@ -27,8 +27,8 @@ from jaxrl.host.run import checkpoint
 from jaxrl.host.run.evaluator import Evaluator
 from jaxrl.host.run.files import read_json
 from jaxrl.host.run.fit import DivergenceError, fit
+from jaxrl.host.run.interrupts import Terminated
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, collected
-from jaxrl.host.run.progress import Terminated
 from jaxrl.host.run.ram import bytes_a_run, footprint, logged, runs_at_once
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, description, tree_values, write_json
 from jaxrl.host.run.sharding import check_divides

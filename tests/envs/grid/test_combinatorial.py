@@ -12,7 +12,7 @@ from scipy import stats
 from jaxrl.envs.grid.combinatorial import game_2048, minesweeper, snake
 from jaxrl.envs.grid.sokoban import sokoban
 from jaxrl.testing.golden import golden
-from jaxrl.vectorize import vectorize
+from jaxrl.vector_env import vectorize
 
 KEY = jax.random.key(0)
 

@@ -15,7 +15,7 @@ from jaxrl.envs.grid.grid_world import grid_world, levels
 from jaxrl.envs.grid.grid_world.grid_world import GridWorld, generate, mutate, optimal_value, validate
 from jaxrl.envs.grid.maze import levels as maze_levels
 from jaxrl.testing.golden import golden
-from jaxrl.vectorize import vectorize
+from jaxrl.vector_env import vectorize
 
 KEY = jax.random.key(0)
 CASES = ("dense", "sparse", "longer", "long_dense", "small", "medium", "debug", "rand_small", "rand_dense", "rand_all")

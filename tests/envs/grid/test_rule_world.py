@@ -12,7 +12,7 @@ from jaxrl.envs.grid.rule_world import benchmarks, rule_world, rules, rulesets, 
 from jaxrl.envs.grid.rule_world import rooms as layouts
 from jaxrl.envs.grid.rule_world.rules import Ruleset
 from jaxrl.testing.golden import golden
-from jaxrl.vectorize import vectorize
+from jaxrl.vector_env import vectorize
 
 KEY = jax.random.key(0)
 LAYOUTS = ("R1-9x9", "R2-9x9", "R4-9x9", "R6-13x13", "R9-16x16")

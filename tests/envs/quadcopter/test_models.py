@@ -12,7 +12,7 @@ from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter import checks, dynamics, models
 from jaxrl.envs.quadcopter.models import FoundationRanges, Ranges
 from jaxrl.envs.quadcopter.tasks.hover import Hover
-from jaxrl.vectorize import vectorize
+from jaxrl.vector_env import vectorize
 
 N = 4000
 KEYS = jax.random.split(jax.random.key(0), N)

@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl.envs.tabular.generalization import button_grid, pan_flute, proc_maze
 from jaxrl.testing.golden import golden
-from jaxrl.vectorize import vectorize
+from jaxrl.vector_env import vectorize
 
 KEY = jax.random.key(0)
 MOVES = [(0, 0), (-1, 0), (0, -1), (1, 0), (0, 1)]

@@ -436,7 +436,7 @@ def test_auto_is_sparse_on_cpus_and_dense_without_its_derivative_elsewhere(monke
     (_, by_sparse), _ = sparse(*at)
     close = partial(np.testing.assert_allclose, rtol=1e-6)  # other fusions round otherwise; starts differ by tenths
     jax.tree.map(close, on_cpu, by_sparse)
-    monkeypatch.setattr(sys.modules["jaxrl.vectorize"], "on_cpu", lambda cpu, elsewhere, *args: elsewhere(*args))
+    monkeypatch.setattr(sys.modules["jaxrl.vector_env"], "on_cpu", lambda cpu, elsewhere, *args: elsewhere(*args))
     (_, elsewhere), same_slope = one_step("auto")[0](*at)
     (_, by_dense), steeper = dense(*at)
     jax.tree.map(close, elsewhere, by_dense)

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from jaxrl.host.cli.evaluate import print_normalized, print_score, summary
 from jaxrl.host.cli.experiment import (
@@ -112,8 +112,8 @@ class TrainFlags(DataFlags, Devices):
     """Checkpoints kept."""
     keep_best: bool = False
     """Keep the checkpoint of the best evaluation, too, which `--at best` reads."""
-    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
-    """More loggers; JSONL and CSV always are."""
+    log: tuple[str, ...] = ()
+    """More loggers: tensorboard, wandb or a function of yours, as my/logs.py:log; JSONL and CSV always are."""
     overwrite: bool = False
     """Replace a run that is already in the folder."""
     tuned: bool = True
@@ -145,6 +145,7 @@ def train(args: list[str]) -> int:
     of_run = {name: x for name, x in dataclasses.asdict(run).items() if name not in (*elsewhere, *of_start)}
     if of_run["eval_levels"] is not None:
         of_run["eval_levels"] = registry.lasting(of_run["eval_levels"])
+    of_run["log"] = [registry.lasting(word) for word in run.log]
     recipe["run"] = {**of_run, "out": str(out), "total_steps": recipe.pop("total_steps")}
     return run_fit(recipe, out, run, resume=False, **_begin(run))
 

@@ -28,6 +28,7 @@ from jaxrl.host.run.began import began, key_data
 from jaxrl.host.run.evaluator import Evaluator, of_task
 from jaxrl.host.run.history import History
 from jaxrl.host.run.interrupts import interruptible
+from jaxrl.host.run.loggers import words_of
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts, default_log_every
 from jaxrl.host.run.processes import agree, of_all, on_primary, primary, require_seen
 from jaxrl.host.run.progress import Display, Pace
@@ -118,7 +119,7 @@ def fit(
                 if on_progress is not None:
                     on_progress(session.done, history.recent(), session.carry[0])
             session.save()  # of what was interrupted
-        return session.close(display)
+            return session.close(display)
 
 
 def _updates(algo: Algorithm, total_steps: int) -> int:
@@ -185,7 +186,7 @@ class _Session:
             told = {
                 **counts(self.num_seeds, run, evaluation),
                 "total_steps": total_steps,
-                "log": run.loggers,
+                "log": words_of(run.loggers),
                 "key": key_data(key),
             }
             told |= {"keep_best": run.keep_best, "progress": progress, "eval_every": evaluation.every or 0, "act": act}
@@ -272,7 +273,7 @@ class _Session:
         """What evaluates, logs and keeps, and changes nothing of what is trained."""
         run, how = self.run, self.evaluation
         told = {name: getattr(run, name) for name in ("log_every", "checkpoint_every", "video_every", "keep")}
-        told |= {"keep_best": run.keep_best, "log": list(run.loggers), "eval_every": how.every}
+        told |= {"keep_best": run.keep_best, "log": words_of(run.loggers), "eval_every": how.every}
         return told | {"eval_episodes": how.episodes, "eval_max_steps": how.max_steps, "eval_greedy": how.greedy}
 
     def _description(self) -> dict[str, Any]:
@@ -346,7 +347,8 @@ class _Session:
         key, steps = jax.random.key(0), how.max_steps or 500
         shown = film(self.algo, self.algo.policy(state), key, env, params, max_steps=steps, greedy=how.greedy)
         self.folder.media.mkdir(parents=True, exist_ok=True)
-        shown.save(self.folder.media / f"policy-{self.done}.gif")
+        shown.save(path := self.folder.media / f"policy-{self.done}.gif")
+        self.history.filmed(self.done, path)
 
     def save(self) -> None:
         """A checkpoint of what is done, where there is a folder and none yet."""
@@ -363,7 +365,9 @@ class _Session:
         if self.writer is not None:
             of_run = {"updates": self.done, "steps": self.done * self.algo.steps_per_update}
             ended = {"diverged": diverged, "interrupted": interrupted}
-            write_json(self.writer.summary, {**of_run, **display.times(), **history.summary(), **ended})
+            summary = {**of_run, **display.times(), **history.summary(), **ended}
+            write_json(self.writer.summary, summary)
+            history.ended(self.done, summary)
         return result
 
 

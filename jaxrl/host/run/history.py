@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxrl.host.run.loggers import Logger
+from jaxrl.host.run.loggers import Log, Logger
 from jaxrl.host.run.run_folder import RunFolder, read_rows
 
 OF_EPISODES = ("episode_return", "episode_length")
@@ -27,14 +28,14 @@ class History:
     def __init__(
         self,
         folder: RunFolder | None,
-        loggers: tuple[str, ...],
+        loggers: tuple[str | Log, ...],
         settings: dict,
         num_seeds: int | None,
         every: int,
         steps: int,
     ):
         self.every, self.steps, self.num_seeds = every, steps, num_seeds
-        self.logger = None if folder is None else Logger(folder, loggers, settings)
+        self.logger = None if folder is None else Logger(folder, loggers, settings, num_seeds)
         self.rows = [] if folder is None else [_arrays(row) for row in read_rows(folder.metrics, arrays=True)]
         self.pending: list[dict[str, np.ndarray]] = []
         self.evaluations = [] if folder is None else read_rows(folder.evaluations)
@@ -102,6 +103,16 @@ class History:
         if self.logger is not None:
             self.logger.evaluated(row)
         return _score(row) - before if before > -np.inf else np.inf
+
+    def filmed(self, update: int, path: Path) -> None:
+        """Tell the loggers of a film."""
+        if self.logger is not None:
+            self.logger.filmed(update * self.steps, path)
+
+    def ended(self, update: int, summary: dict[str, Any]) -> None:
+        """Tell the loggers how the run ended."""
+        if self.logger is not None:
+            self.logger.ended(update * self.steps, summary)
 
     def metrics(self) -> dict[str, np.ndarray]:
         return {k: np.stack([row[k] for row in self.rows]) for k in self.last}

@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 import jax
 
 from jaxrl.environment import NO_LIMIT, Environment
-from jaxrl.host.run.loggers import check_loggers
+from jaxrl.host.run.loggers import Log, check_loggers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,8 @@ class RunOptions:
     """Updates between films of an episode, `media/policy-<update>.gif`; of several seeds of the first."""
     log_every: int | None = None
     """Updates averaged into one logged row; None makes about a thousand rows, of more than a thousand seeds fewer."""
-    loggers: tuple[str, ...] = ()
-    """"tensorboard", "wandb", beside the JSONL and CSV that are always written."""
+    loggers: tuple[str | Log, ...] = ()
+    """"tensorboard", "wandb" or functions (`loggers.Log`), beside the JSONL and CSV that are always written."""
     extra: dict[str, Any] | None = None
     """JSON values to keep in config.json, of a sweep in plan.json, too."""
 
@@ -79,7 +79,7 @@ class Keywords(TypedDict, total=False):
     keep_best: bool
     video_every: int | None
     log_every: int | None
-    loggers: tuple[str, ...]
+    loggers: tuple[str | Log, ...]
     extra: dict[str, Any] | None
     eval_every: int | None
     eval_episodes: int

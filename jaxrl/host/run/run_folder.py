@@ -155,14 +155,17 @@ class RunFolder:
             self.table,
             self.evaluations,
             self.summary,
+            self.wandb,
             *self.tensorboard.glob("events.out.tfevents.*"),
+            *self.tensorboard.glob("seed-*/events.out.tfevents.*"),
         ]
         own += [self.path / f"policy.{kind}" for kind in ("h", "onnx", "stablehlo")]
         own += [self.media / name for name in ("curve.png", "policy.gif", "episode.png", "episode.json")]
         own += [file for file in self.media.glob("policy-*.gif") if file.stem.removeprefix("policy-").isdecimal()]
         for file in (*own, self.config):
             file.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.best, self.media, self.tensorboard):
+        of_seeds = self.tensorboard.glob("seed-*")
+        for folder in (self.checkpoints, self.best, self.media, *of_seeds, self.tensorboard):
             with contextlib.suppress(OSError):  # not there, or with files of others
                 folder.rmdir()
 

@@ -51,7 +51,8 @@ def foreign(recipe: Mapping[str, Any]) -> list[str]:
     if isinstance(env_id, str) and not _known_environment(env_id):
         found.append(env_id)
     run = recipe.get("run")
-    words = [recipe.get(part) for part in PARTS] + [run.get("eval_levels") if isinstance(run, dict) else None]
+    words = [recipe.get(part) for part in PARTS]
+    words += [run.get("eval_levels"), run.get("log")] if isinstance(run, dict) else []
     found += [word for word in _strings(words) if CODE.fullmatch(word) and not _known_module(word.partition(":")[0])]
     return list(dict.fromkeys(found))
 

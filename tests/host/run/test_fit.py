@@ -544,11 +544,13 @@ def test_away_from_the_main_thread(algo, whole):
 def test_tensorboard_files_are_written(algo, tmp_path):
     judged = {"eval_every": 16, "eval_episodes": 2, "eval_max_steps": 3}
     fit(algo, KEY, 32, out=tmp_path, loggers=("tensorboard",), num_seeds=2, progress=False, **judged)
-    (events,) = (tmp_path / "tensorboard").iterdir()
-    for tag in (b"episode_length", b"loss", b"evaluation/return", b"evaluation/return/1"):
-        assert tag in events.read_bytes()
+    for folder in (tmp_path / "tensorboard", tmp_path / "tensorboard" / "seed-1"):
+        (events,) = folder.glob("events*")
+        for tag in (b"episode_length", b"loss", b"evaluation/return"):
+            assert tag in events.read_bytes()
+    (tmp_path / "wandb.json").write_text('{"ids": ["a"]}')
     fit(algo, KEY, 32, out=tmp_path, progress=False, overwrite=True)
-    assert not (tmp_path / "tensorboard").exists()
+    assert not (tmp_path / "tensorboard").exists() and not (tmp_path / "wandb.json").exists()
 
 
 # ---- bad input: before anything is compiled, and nothing is lost

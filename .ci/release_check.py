@@ -2,6 +2,8 @@
 
 Builds sdist and wheel, looks into both, installs the wheel, with the newest releases of what it needs, into a clean
 environment, and runs there, outside the checkout, README's commands and program and the notebooks, at small budgets.
+Each `pip install` line of README and docs is run in an environment of its own, with the git address and the index that
+it names being the checkout and `dist/`; plug-ins of accelerators, of gigabytes, are resolved only.
 Ends with the first thing that fails and what it said; else `dist/` holds what may be published.
 """
 
@@ -194,6 +196,36 @@ def try_notebooks(wheel: Path, work: Path, env: dict[str, str]) -> None:
             run(bin / "jaxrl", *shlex.split(command)[1:], cwd=here, **env)
 
 
+ACCELERATORS = {"cuda", "tpu"}
+"""Extras whose lines pip resolves and does not install."""
+
+
+def install_lines(checkout: Path) -> list[str]:
+    """What README and docs tell to type after `pip install`, each once."""
+    said = {}
+    for page in [checkout / "README.md", *sorted((checkout / "docs").rglob("*.md"))]:
+        for line in re.findall(r"(?:`|^ *(?:setup: )?)pip install ([^`#\n]+)", page.read_text(), re.M):
+            words = shlex.split(line)
+            if any(re.match(r"jaxrl\W|\.", word) for word in words):
+                said[shlex.join(words)] = None
+    return list(said)
+
+
+def try_installs(wheel: Path, work: Path, env: dict[str, str]) -> None:
+    checkout, lines = work / "checkout", install_lines(work / "checkout")
+    expect(len(lines) >= 8, f"README and docs have these install lines alone: {lines}")
+    for i, line in enumerate(lines):
+        words = [word.replace("git+ADDRESS", f"git+{checkout.as_uri()}") for word in shlex.split(line)]
+        extras = set(re.findall(r"[\w-]+", "".join(re.findall(r"\[(.*?)\]", line))))
+        words += ["--find-links", str(wheel.parent), *(["--dry-run"] if extras & ACCELERATORS else [])]
+        folder = work / f"line-{i}"
+        run(sys.executable, "-m", "venv", folder, cwd=work)
+        run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", *words, cwd=checkout)
+        if not extras & ACCELERATORS:
+            run(folder / "bin" / "jaxrl", "envs", "CartPole-v1", cwd=work, **env)
+        shutil.rmtree(folder)
+
+
 def main() -> int:
     dirty = run("git", "status", "--porcelain", cwd=ROOT).strip()
     if dirty:
@@ -205,7 +237,7 @@ def main() -> int:
         env = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(work / "xla")}
         env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         with concurrent.futures.ThreadPoolExecutor() as both:
-            tried = [both.submit(do, wheel, work, env) for do in (try_readme, try_notebooks)]
+            tried = [both.submit(do, wheel, work, env) for do in (try_readme, try_notebooks, try_installs)]
             for done in concurrent.futures.as_completed(tried):
                 done.result()
         shutil.rmtree(ROOT / "dist", ignore_errors=True)

@@ -1,7 +1,7 @@
 # Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
 #   make demo    make test    make test-all    make test-slice    make test-shard    make test-budget    make lint
 #   make bench    make bench-all    make results    make baselines    make lock    make test-targets    make docs
-#   make docs-serve    make release-check
+#   make docs-serve    make release-check    make test-jax JAX=0.9.2
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
@@ -16,7 +16,7 @@ LIGHT := $(BIN)/python -m pytest --light $(PYTEST_ARGS)
 OPTIMISED := $(BIN)/python -m pytest --optimised $(PYTEST_ARGS)
 
 .PHONY: help demo test test-all test-slice test-shard test-budget test-targets lint format lock bench bench-all results baselines docs \
-	docs-serve release-check clean
+	docs-serve release-check test-jax clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -102,11 +102,18 @@ docs-serve: $(VENV)-docs/.installed
 	$(MKDOCS) serve
 
 # Builds what would be published and uses it as a reader of README and the notebooks would; the index must be reachable.
+# The quick suite on another jax than the lock's, in an environment of its own, with what pip chooses beside it:
+# make test-jax JAX=0.9.2; without JAX the newest.
+test-jax: | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)-jax
+	$(VENV)-jax/bin/python -m pip install --disable-pip-version-check --quiet -e ".[test]" $(if $(JAX),jax==$(JAX))
+	$(VENV)-jax/bin/python -m pytest --light $(PYTEST_ARGS) -m "not slow"
+
 release-check: $(VENV)-release/.installed
 	$(VENV)-release/bin/python .ci/release_check.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-tpu $(VENV)-cuda $(VENV)-docs $(VENV)-release .hypothesis .pytest_cache .ruff_cache build dist \
+	rm -rf $(VENV) $(VENV)-tpu $(VENV)-cuda $(VENV)-docs $(VENV)-release $(VENV)-jax .hypothesis .pytest_cache .ruff_cache build dist \
 		site *.egg-info
 
 # .installed holds the library, .installed-<extra>-<extra> the library with those extras.

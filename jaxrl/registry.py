@@ -51,7 +51,7 @@ def entries(package: str | None, table: dict[str, tuple[str, dict[str, Any]]], e
 @functools.cache
 def environments() -> dict[str, Entry]:
     """The table of every id: the families' and what `register` adds."""
-    package = importlib.import_module("jaxrl.envs")
+    package = _linked("envs")
     table: dict[str, Entry] = {}
     for family in pkgutil.iter_modules(package.__path__):
         ids = importlib.import_module(f"jaxrl.envs.{family.name}.ids").ENVIRONMENTS
@@ -59,6 +59,20 @@ def environments() -> dict[str, Entry]:
             raise ValueError(f"Ids of two families: {sorted(twice)}.")
         table.update(ids)
     return table
+
+
+def _linked(folder: str) -> ModuleType:
+    """The package `jaxrl.envs` or `jaxrl.algos`, a link in the repository. Raises ImportError where git wrote its text."""
+    try:
+        return importlib.import_module(f"jaxrl.{folder}")
+    except ModuleNotFoundError as error:
+        link = Path(__file__).parent / folder
+        if not link.is_file():
+            raise
+        raise ImportError(
+            f"{link} is a text in the place of a link, as git writes on Windows: switch Windows' Developer Mode on, "
+            "`git config --global core.symlinks true`, and clone or install again."
+        ) from error
 
 
 def is_available(id: str) -> bool:
@@ -73,6 +87,7 @@ def first_of_each_class() -> dict[str, str]:
 
 
 def _algorithms() -> dict[str, AlgorithmEntry]:
+    _linked("algos")
     return importlib.import_module("jaxrl.algos.ids").ALGORITHMS
 
 

@@ -181,6 +181,20 @@ def test_the_help_waits_for_no_other_library():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, stdout=subprocess.DEVNULL)
 
 
+def test_a_link_that_git_wrote_as_text_is_named(tmp_path, monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registry, "__file__", str(tmp_path / "registry.py"))
+        patched.setattr(registry.importlib, "import_module", missing)
+        with pytest.raises(ModuleNotFoundError, match=r"No module named 'jaxrl\.envs'"):
+            registry._linked("envs")
+        (tmp_path / "envs").write_text("../envs")
+        with pytest.raises(ImportError, match=r"envs is a text in the place of a link.*core\.symlinks true"):
+            registry._linked("envs")
+
+
 def test_names_that_are_imported_late_are_those_that_editors_see():
     tree = ast.parse(Path(jaxrl.__file__).read_text())
     seen = next(node.body for node in tree.body if isinstance(node, ast.If))

@@ -62,7 +62,7 @@ def environments() -> dict[str, Entry]:
 
 
 def _linked(folder: str) -> ModuleType:
-    """The package `jaxrl.envs` or `jaxrl.algos`, a link in the repository. Raises ImportError where git wrote its text."""
+    """The package `jaxrl.envs` or `jaxrl.algos`, links in the repository. Raises ImportError where git wrote texts."""
     try:
         return importlib.import_module(f"jaxrl.{folder}")
     except ModuleNotFoundError as error:

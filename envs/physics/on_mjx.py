@@ -12,6 +12,7 @@ the turnings of the stages as Munthe-Kaas (1999) does, which MJX does not; `stra
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import warnings
 from typing import Any
@@ -31,9 +32,10 @@ of place or of speed, that MuJoCo's `position` and `velocity` write into gain an
 
 
 def imported() -> Any:
-    """`mujoco.mjx`, which prints where its other engine is not installed: to stderr, not among a command's lines."""
-    with contextlib.redirect_stdout(sys.stderr):
+    """`mujoco.mjx`, without the lines that it prints where its other engine, Warp, is not installed."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
         from mujoco import mjx
+    sys.stderr.writelines(line for line in said.getvalue().splitlines(keepends=True) if "warp" not in line)
     return mjx
 
 

@@ -1,5 +1,8 @@
 """The solver of models on MJX finds the least of Gauss's function, its derivatives, and what `mjx.solve` finds."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -222,3 +225,11 @@ def test_a_step_has_reverse_derivatives():
     assert end(force) > 1.0
     numeric = (end(force + 0.1) - end(force - 0.1)) / 0.2
     np.testing.assert_allclose(jax.jit(jax.grad(end))(force), [numeric], rtol=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_an_engine_that_is_not_there_is_not_spoken_of():
+    code = "from jaxrl.envs.physics import on_mjx; on_mjx.imported()"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout == "" and "warp" not in done.stderr, done.stderr

@@ -215,7 +215,8 @@ def try_installs(wheel: Path, work: Path, env: dict[str, str]) -> None:
     checkout, lines = work / "checkout", install_lines(work / "checkout")
     expect(len(lines) >= 8, f"README and docs have these install lines alone: {lines}")
     for i, line in enumerate(lines):
-        words = [word.replace("git+ADDRESS", f"git+{checkout.as_uri()}") for word in shlex.split(line)]
+        # with a host, without which pip takes the address for none
+        words = [word.replace("git+ADDRESS", f"git+file://localhost{checkout}") for word in shlex.split(line)]
         extras = set(re.findall(r"[\w-]+", "".join(re.findall(r"\[(.*?)\]", line))))
         words += ["--find-links", str(wheel.parent), *(["--dry-run"] if extras & ACCELERATORS else [])]
         folder = work / f"line-{i}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from pathlib import Path
+from typing import Any, Literal
 
 from jaxrl.host.cli.evaluate import print_normalized
 from jaxrl.host.cli.experiment import DataFlags, episode_cap, experiment, folder_name
@@ -43,6 +45,11 @@ class SweepFlags(DataFlags):
     tuned: bool = True
     """Start from the settings of jaxrl/tuned.toml, or of the family in jaxrl/recipes.toml, not from the defaults."""
     progress: bool = True
+    plan: Literal["slurm", "k8s", "skypilot"] | None = None
+    """Train nothing: write what this scheduler runs into --out, an array with a task for each program, and print the
+    command that submits it. The tasks gather the results themselves. Needs --at-once or --memory, of a task."""
+    program: str | None = None
+    """Of such a task: train this program of the plan alone, as 3/8 (of 8, from 0), and go on with what is there."""
 
 
 BYTES_OF_A_PLAN = 1000
@@ -55,12 +62,13 @@ def sweep_command(args: list[str]) -> int:
     from jaxrl.host.plotting import heat_map
     from jaxrl.host.run.ram import bytes_in, require_room
     from jaxrl.host.run.recipe import build
-    from jaxrl.host.run.run_folder import write_json
+    from jaxrl.host.run.run_folder import in_place_of, write_json
     from jaxrl.host.run.sharding import make_mesh
-    from jaxrl.host.run.sweep import grid, random_points, sweep, table
+    from jaxrl.host.run.sweep import grid, planned, random_points, sweep, table
 
     parsed, recipe = experiment("sweep", args, SweepFlags, several=True)
     run: SweepFlags = parsed.run
+    program = _program_of(run)
     hypers = {"": recipe} | ({"curriculum": recipe["curriculum"]} if "curriculum" in recipe else {})
     varied = {}
     for whose, part in hypers.items():
@@ -90,35 +98,46 @@ def sweep_command(args: list[str]) -> int:
     varied = {f"{own}.{name}" if whose else name: options for (whose, name), options in varied.items()}
     points = random_points(varied, run.random, run.seed) if run.random else grid(varied)
     cap = episode_cap(params, run.eval_max_steps)
+    settings: dict[str, Any] = dict(
+        hyper=hyper,
+        env_params=params,
+        num_seeds=run.seeds,
+        eval_episodes=run.eval_episodes,
+        eval_env=task,
+        eval_max_steps=cap,
+        eval_greedy=greedy_of(run.act),
+        out=out,
+        at_once=run.at_once,
+        resume=run.resume,
+        overwrite=run.overwrite,
+        progress=run.progress,
+        memory=None if run.memory is None else bytes_in(run.memory),
+        mesh=None if run.mesh is None else make_mesh(run.mesh),
+        extra={name: recipe[name] for name in ("dataset", "model") if name in recipe} or None,
+    )
     try:
-        returns = sweep(
-            algo,
-            key_of(run.seed),
-            total,
-            points,
-            hyper=hyper,
-            env_params=params,
-            num_seeds=run.seeds,
-            eval_episodes=run.eval_episodes,
-            eval_env=task,
-            eval_max_steps=cap,
-            eval_greedy=greedy_of(run.act),
-            out=out,
-            at_once=run.at_once,
-            resume=run.resume,
-            overwrite=run.overwrite,
-            progress=run.progress,
-            memory=None if run.memory is None else bytes_in(run.memory),
-            mesh=None if run.mesh is None else make_mesh(run.mesh),
-            extra={name: recipe[name] for name in ("dataset", "model") if name in recipe} or None,
-        )
+        if run.plan is not None:
+            return _write_plan(run.plan, args, out, name, planned(algo, key_of(run.seed), total, points, **settings))
+        if program is None:
+            returns = sweep(algo, key_of(run.seed), total, points, **settings)
+        else:
+            plan = planned(algo, key_of(run.seed), total, points, **settings)
+            returns = plan.train_program(*program)
+            if returns is None:
+                left = plan.unfinished()
+                print(f"program {run.program} is finished; {len(left)} are not, as {left[0]}: the last one gathers")
+                return 0
     except KeyboardInterrupt:
-        print(f"Interrupted; what was done is saved. Go on with the same words, --out {out} and --resume.")
+        words = "" if program is None else f", --program {run.program}"
+        how = f"the same words, --out {out} and --resume" if program is None else f"the same words{words}"
+        print(f"Interrupted; what was done is saved. Go on with {how}.")
         raise
     rows = [{**point, "returns": scores.tolist()} for point, scores in zip(points, returns, strict=True)]
-    write_json(out / "sweep.json", {"recipe": recipe, "points": rows})
+    with in_place_of(out / "sweep.json") as own:  # of tasks two may end together, and both gather
+        write_json(own, {"recipe": recipe, "points": rows})
     text = table(points, returns)
-    (out / "table.md").write_text(f"# {name}, {total:,} steps, {run.seeds} seeds\n\n{text}\n")
+    with in_place_of(out / "table.md") as own:
+        own.write_text(f"# {name}, {total:,} steps, {run.seeds} seeds\n\n{text}\n")
     print(text)
     best = returns[np.argmax(np.nan_to_num(returns.mean(1), nan=-np.inf))]
     if np.isfinite(best).all():
@@ -126,5 +145,70 @@ def sweep_command(args: list[str]) -> int:
         print_normalized(best, task, params, cap, of)
     print(f"folder   {out}")
     if varied:
-        print(f"heat map {heat_map(points, returns, out / 'heat_map.png')}")
+        with in_place_of(out / "heat_map.png") as own:
+            heat_map(points, returns, own)
+        print(f"heat map {out / 'heat_map.png'}")
     return 0
+
+
+def _program_of(run: SweepFlags) -> tuple[int, int] | None:
+    """`(which, of how many)` of `--program`. Raises UsageError for other words, and for what does not go with it or with
+    `--plan`.
+    """
+    if run.plan is None and run.program is None:
+        return None
+    flag = "--plan" if run.plan is not None else "--program"
+    if run.overwrite:
+        raise UsageError(f"{flag} goes on with what is in the folder: not with --overwrite. Name another folder.")
+    if run.plan is not None:
+        if run.program is not None:
+            raise UsageError("--plan and --program: the one writes what is run, the other is of a task that runs.")
+        if run.at_once is None and run.memory is None:
+            raise UsageError(
+                "--plan needs --at-once, runs of a task, or --memory, what a task's device has: this machine's memory "
+                "says nothing about the cluster's."
+            )
+        return None
+    if run.out is None:
+        raise UsageError("--program needs --out, the folder of the plan.")
+    said = re.fullmatch(r"(\d+)/(\d+)", run.program or "")
+    if said is None:
+        raise UsageError(f"--program {run.program}: it is written as 3/8, the fourth of eight.")
+    return int(said[1]), int(said[2])
+
+
+OF_THE_PLAN = {"--plan": 1, "--out": 1, "--at-once": 1, "--memory": 1, "--resume": 0, "--no-resume": 0, "--program": 1}
+"""Flags that a task's words have otherwise, and how many values follow."""
+
+
+def _write_plan(scheduler: str, args: list[str], out: Path, name: str, plan: Any) -> int:
+    """Write the plan and the file of a scheduler, and say what submits it."""
+    from jaxrl.host.run.plans import Tasks, write_plan
+    from jaxrl.host.run.trust import trusted
+
+    programs = plan.write()
+    most = max(end - first for first, end in programs)
+    # Where the tasks do not see this folder they plan by themselves, and alike, by --at-once.
+    words = ["sweep", *_without(args, OF_THE_PLAN), "--at-once", str(most), "--out", str(out.absolute())]
+    words += ["--trust"] if trusted() else []
+    tasks = Tasks(f"sweep-{name}", tuple(words), out.absolute(), len(programs), Path.cwd())
+    file, submit = write_plan(scheduler, tasks)
+    print(f"tasks    {len(programs)}, of {most} run{'s' if most > 1 else ''} at most")
+    print(f"written  {file}: look at what a task needs")
+    print(f"submit   {submit}")
+    return 0
+
+
+def _without(args: list[str], flags: dict[str, int]) -> list[str]:
+    """The words without some flags and the values of these."""
+    kept, skip = [], 0
+    for word in args:
+        flag, joined, _ = word.partition("=")
+        flag = flag.replace("_", "-")
+        if skip:
+            skip -= 1
+        elif flag in flags:
+            skip = 0 if joined else flags[flag]
+        else:
+            kept.append(word)
+    return kept

@@ -20,6 +20,7 @@ import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import time
 import warnings
@@ -63,8 +64,8 @@ class RunFolder:
         self.wandb = self.path / "wandb.json"
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the folder, which is made if need be, against other processes.
+    def locked(self, shared: bool = False) -> Iterator[None]:
+        """Hold the folder, which is made if need be, against other processes; `shared`: but those that share it, too.
 
         The lock is the operating system's, on the folder itself: it leaves no file and ends with the process, however
         that ends. Where there is none (Windows, some network file systems) nothing is held. Raises RunFolderError when
@@ -77,7 +78,7 @@ class RunFolder:
                     handle = os.open(self.path, os.O_RDONLY)
                     stack.callback(os.close, handle)  # which releases it
                     try:
-                        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                     except BlockingIOError as error:
                         message = f"{self.path} is being written by another process: let it end, or name another."
                         raise RunFolderError(message) from error
@@ -446,6 +447,19 @@ def _row(line: str, file: Path, number: int) -> dict[str, Any]:
 def write_json(file: Path, value: Any) -> None:
     """Write whole or not at all."""
     _write(file, json.dumps(value, indent=1, default=number_of) + "\n")
+
+
+@contextlib.contextmanager
+def in_place_of(file: Path) -> Iterator[Path]:
+    """A path of this process alone; what is written to it takes the place of `file` at the end, whole or not at all, also
+    where other processes do the same at the same time.
+    """
+    own = file.with_name(f".{socket.gethostname()}-{os.getpid()}-{file.name}")
+    try:
+        yield own
+        own.replace(file)
+    finally:
+        own.unlink(missing_ok=True)
 
 
 def _write(file: Path, text: str) -> None:

@@ -37,6 +37,11 @@ def trusting(told: bool = True) -> Iterator[None]:
         _TRUSTED.reset(token)
 
 
+def trusted() -> bool:
+    """Whether `trusting` says so here."""
+    return _TRUSTED.get()
+
+
 def may_run(recipe: Mapping[str, Any]) -> bool:
     """Whether all Python that a recipe names may run."""
     return _TRUSTED.get() or not foreign(recipe)

@@ -125,7 +125,7 @@ def sweep_command(args: list[str]) -> int:
             returns = plan.train_program(*program)
             if returns is None:
                 left = plan.unfinished()
-                print(f"program {run.program} is finished; {len(left)} are not, as {left[0]}: the last one gathers")
+                print(f"program {run.program} is finished; {len(left)} not yet, as {left[0]}. The last one gathers.")
                 return 0
     except KeyboardInterrupt:
         words = "" if program is None else f", --program {run.program}"
@@ -152,8 +152,8 @@ def sweep_command(args: list[str]) -> int:
 
 
 def _program_of(run: SweepFlags) -> tuple[int, int] | None:
-    """`(which, of how many)` of `--program`. Raises UsageError for other words, and for what does not go with it or with
-    `--plan`.
+    """`(which, of how many)` of `--program`. Raises UsageError for other words, and for what does not go with it or
+    with `--plan`.
     """
     if run.plan is None and run.program is None:
         return None

@@ -1,7 +1,7 @@
-"""Files by which a cluster's scheduler trains a sweep: an array of tasks, each of which trains one program of plan.json.
+"""Files by which a cluster's scheduler trains a sweep: an array of tasks, each of which trains a program of plan.json.
 
-One function a scheduler makes the text of its file. In all of them a task runs the words of `Tasks.command`, which go on
-with what is there, so a task that was stopped is started again with the same words and ends with the same numbers.
+One function a scheduler makes the text of its file. In all of them a task runs the words of `Tasks.command`, which go
+on with what is there, so a task that was stopped is started again with the same words and ends with the same numbers.
 What a cluster has of its own (a queue, an image, a volume) stands in a line of the file, to be changed there.
 """
 
@@ -57,7 +57,7 @@ def slurm(tasks: Tasks) -> str:
 #SBATCH --job-name={tasks.label} --array=0-{tasks.count - 1} --ntasks=1
 #SBATCH --output={shlex.quote(str(tasks.out / "slurm-%a.log"))} --open-mode=append
 #SBATCH --time=04:00:00 --requeue --signal=B:USR1@{SECONDS_TO_SAVE}
-# What a task needs is said here or to sbatch, as --gpus=1 --partition=NAME. A longer training takes several turns of --time.
+# What a task needs is said here or to sbatch, as --gpus=1 --partition=NAME. What takes longer than --time takes turns.
 cd {shlex.quote(str(tasks.folder))} || exit 1
 again=
 # The time is nearly up: the step is told to save and to end.
@@ -140,7 +140,7 @@ file_mounts:
     name: jaxrl-runs  # a bucket of yours
     mode: MOUNT_CACHED
 workdir: {json.dumps(str(tasks.folder))}
-setup: pip install "jaxrl[cuda]"
+setup: pip install "jaxrl[cuda]"  # or -e ".[cuda]", where workdir is a checkout
 run: |
   {tasks.command("PROGRAM")}
 """

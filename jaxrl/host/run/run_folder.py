@@ -451,8 +451,8 @@ def write_json(file: Path, value: Any) -> None:
 
 @contextlib.contextmanager
 def in_place_of(file: Path) -> Iterator[Path]:
-    """A path of this process alone; what is written to it takes the place of `file` at the end, whole or not at all, also
-    where other processes do the same at the same time.
+    """A path of this process alone; what is written to it takes the place of `file` at the end, whole or not at all,
+    also where other processes do the same at the same time.
     """
     own = file.with_name(f".{socket.gethostname()}-{os.getpid()}-{file.name}")
     try:

@@ -49,6 +49,8 @@ def join(
             None is taken from the environment, see `VARIABLES`.
         timeout: seconds, default `SECONDS_TO_MEET` or JAXRL_SECONDS_TO_MEET. The program ends when not all have come.
 
+    Where whoever started the process has had it meet the others already, as Ray's JaxTrainer, that stands.
+
     Raises ValueError for values that cannot be, or where neither they nor a cluster say them.
     """
     from_environment = [os.environ.get(name) for name in VARIABLES]
@@ -61,6 +63,9 @@ def join(
     if timeout < 1:
         raise ValueError(f"timeout={timeout}: it must be at least 1.")
     miss = _seconds("JAXRL_SECONDS_TO_MISS", SECONDS_TO_MISS)
+    if jax.distributed.is_initialized():
+        _watch(None, miss)
+        return
     if coordinator is not None:
         host, _, port = coordinator.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:

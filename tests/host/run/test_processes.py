@@ -362,6 +362,16 @@ def of_two(monkeypatch, other):
     monkeypatch.setattr(processes, "of_all", lambda value: np.stack([np.asarray(value), np.asarray(other(value))]))
 
 
+def test_processes_that_have_met_already_watch_one_another_and_do_not_meet_again(monkeypatch):
+    """As in a worker of Ray's JaxTrainer."""
+    watched = []
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: pytest.fail("it may be called once"))
+    monkeypatch.setattr(processes, "_watch", lambda *who: watched.append(who))
+    processes.join()
+    assert watched == [(None, processes.SECONDS_TO_MISS)]
+
+
 def test_what_differs_between_processes_is_named(monkeypatch):
     texts = [b'{"a": {"b": 1}, "c": NaN}', b'{"a": {"b": 2}, "c": NaN}']
     of_two(monkeypatch, lambda x: x if np.ndim(x) == 0 else np.frombuffer(texts[1], np.uint8))

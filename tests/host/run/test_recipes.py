@@ -16,7 +16,7 @@ from jaxrl.host.cli import train
 ROOT = Path(__file__).parents[3]
 BLOCKS = re.findall(r"^```(bash|yaml)\n(.*?)^```", (ROOT / "docs/scaling.md").read_text(), re.M | re.S)
 SLURM, ARRAY = (text for kind, text in BLOCKS if kind == "bash")
-JOBSET, SKYPILOT = (yaml.safe_load(text) for kind, text in BLOCKS if kind == "yaml")
+JOBSET, TRAINJOB, SKYPILOT = (yaml.safe_load(text) for kind, text in BLOCKS if kind == "yaml")
 CONTAINER = JOBSET["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
 
 
@@ -66,6 +66,19 @@ def test_jobset(tmp_path, monkeypatch):
     assert variables["JAX_COORDINATOR_ADDRESS"] == f"{name}-{workers}-0-0.{name}:8476"  # JobSet's names of pods
     who, words = words_of(CONTAINER["args"][0], tmp_path, **{**variables, "JAX_PROCESS_ID": "3"})
     assert who == ["jaxrl-workers-0-0.jaxrl:8476", "4", "3"] and taken(words, monkeypatch)[1].distributed
+
+
+def test_trainjob(tmp_path, monkeypatch):
+    assert (TRAINJOB["apiVersion"], TRAINJOB["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
+    spec = TRAINJOB["spec"]
+    assert spec["runtimeRef"] == {"name": "jax-distributed"} and spec["trainer"]["numNodes"] == 4
+    (patch,) = spec["runtimePatches"]
+    (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = job["template"]["spec"]["template"]["spec"]
+    assert job["name"] == pod["containers"][0]["name"] == "node", "the runtime's names"
+    variables = dict(JAX_COORDINATOR_ADDRESS="jaxrl-node-0-0.jaxrl:1", JAX_NUM_PROCESSES="4", JAX_PROCESS_ID="2")
+    who, words = words_of(spec["trainer"]["args"][0], tmp_path, **variables)
+    assert who == list(variables.values()) and taken(words, monkeypatch)[1].distributed
 
 
 def test_skypilot(tmp_path, monkeypatch):

@@ -77,6 +77,8 @@ WORDS = [
     "sweep ppo CartPole-v1 --hyper.gamma 0.9 high",
     "sweep ppo CartPole-v1 --config.num-envs 4 8",
     "sweep ppo CartPole-v1 --hyper.gamma",
+    "sweep ppo CartPole-v1 --hyper.gamma 0.9 0.99 --plan pbs --at-once 1",
+    "sweep ppo CartPole-v1 --hyper.gamma 0.9 0.99 --program first --out x",
     "train ppo CartPole-v1 --params.gravity inf",
     "train ppo CartPole-v1 --params.force-mag nan",
     "train ppo CartPole-v1 --config.adam-eps nan",

@@ -140,7 +140,7 @@ file_mounts:
     name: jaxrl-runs  # a bucket of yours
     mode: MOUNT_CACHED
 workdir: {json.dumps(str(tasks.folder))}
-setup: pip install "jaxrl[cuda]"  # or -e ".[cuda]", where workdir is a checkout
+setup: pip install -e ".[cuda]"  # where workdir is a checkout; else yours
 run: |
   {tasks.command("PROGRAM")}
 """

@@ -46,7 +46,7 @@ def files_of(out, scheduler, capsys, words="--at-once 1"):
 
 def test_slurm(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text, said = files_of("a sweep".replace(" ", "-"), "slurm", capsys, "--at-once=1 --no-resume")
+    text, said = files_of("a-sweep", "slurm", capsys, "--at-once=1 --no-resume")
     flags = dict(flag.split("=", 1) for flag in re.findall(r"--([\w-]+=\S+)", "".join(re.findall("#SBATCH.*\n", text))))
     out = tmp_path / "a-sweep"
     assert flags["array"] == "0-2" and flags["signal"] == "B:USR1@120" and "--requeue" in text
@@ -207,7 +207,7 @@ STEPS = 400_000
 COMMANDS = {
     "jaxrl": f'exec {sys.executable} -m jaxrl "$@"',
     "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; echo $$ > step-$SLURM_ARRAY_TASK_ID; exec "$@"',
-    "scancel": 'kill ${1/--signal=/-} $(cat step-${2#*_})',
+    "scancel": "kill ${1/--signal=/-} $(cat step-${2#*_})",
     "scontrol": 'echo "$@" >> requeued',
 }
 

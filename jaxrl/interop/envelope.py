@@ -1,7 +1,8 @@
-"""Envelope's environments as jaxrl's: `from_envelope`, or `make("envelope:gymnax::CartPole-v1")`.
+"""Between jaxrl and Envelope: `from_envelope`, or `make("envelope:gymnax::CartPole-v1")`; and `to_envelope`, or
+`envelope.create("jaxrl::CartPole-v1")`.
 
 Needs the `jax-envelope` package (the extra `envelope`), and the library of the suite that stands before `::`.
-Lost: params (they are in the object) and `info`.
+Lost on the way in: params (they are in the object) and `info`. What `to_envelope` loses stands there.
 """
 
 from __future__ import annotations
@@ -14,9 +15,48 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.environment import NO_LIMIT, Transition, strongly_typed
-from jaxrl.interop.foreign import Adapted, Held, TheirParams, TheirState, kept, named, refuse_training, with_key
+from jaxrl.environment import NO_LIMIT, Environment, Transition, check_params, is_concrete, strongly_typed
+from jaxrl.interop import suites
+from jaxrl.interop.foreign import (
+    Adapted,
+    Held,
+    TheirParams,
+    TheirState,
+    kept,
+    named,
+    one_agent,
+    refuse_training,
+    with_key,
+)
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
+
+
+# ---- out
+
+
+def to_envelope(env: Environment, params: Any = None) -> Any:
+    """`env` as an `envelope.Environment`, to be given to Envelope's wrappers. It does not reset by itself.
+
+    Our params are leaves of the object, so that `VmapEnvsWrapper` takes a batch of them. `terminated` and `truncated`
+    are ours, so both where the time limit is reached in the step that ends the task. The limit stays in
+    `params.max_steps`, which a reward may depend on, and is `default_max_steps`, too; a longer one is another `params`.
+    `info.backend` is our `info`, zeros at `init`. Lost: of a box its `scale`; booleans are observed as integers, for
+    Envelope has no space of them. Raises ValueError where Envelope is not installed, for several agents and for a space
+    that Envelope has not.
+    """
+    suites.require_suite(suites.SUITES["envelope"], "to_envelope")
+    one_agent(env, "to_envelope")
+    params = strongly_typed(env.default_params if params is None else params)
+    if is_concrete(params):
+        check_params(env, params)
+    from jaxrl.interop.envelope_out import ToEnvelope
+
+    made = ToEnvelope(env, params)
+    _ = made.observation_space, made.action_space  # a space that Envelope has not is an error now
+    return made
+
+
+# ---- in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,10 +127,11 @@ def from_envelope(env: Any, max_steps: int | None = None, id: str | None = None)
 
 
 def names() -> list[str]:
-    """`suite::name` of all suites whose library is installed."""
+    """`suite::name` of all suites whose library is installed, but of ours."""
     import envelope
 
-    return sorted(name for suite in envelope.registered_suites() for name in envelope.registered_environments(suite))
+    suites = set(envelope.registered_suites()) - {"jaxrl"}
+    return sorted(name for suite in suites for name in envelope.registered_environments(suite))
 
 
 def by_name(name: str) -> tuple[FromEnvelope, TheirParams]:

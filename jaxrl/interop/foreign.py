@@ -53,6 +53,28 @@ class Adapted(Environment):
         return state.obs
 
 
+def typed(key: Array) -> Array:
+    """A typed key; libraries often hold raw ones (`PRNGKey`)."""
+    return key if is_key(key) else jax.random.wrap_key_data(key)
+
+
+def no_info(env: Environment, key: Array, params: Any) -> dict[str, Any]:
+    """Zeros in the place of a step's `info`, as other libraries want one of a reset, too."""
+
+    def first(key: Array) -> Any:
+        step_key, action_key = jax.random.split(key)
+        _, state = env.reset(key, params)
+        return env.step(step_key, state, env.action_space(params).sample(action_key), params).info
+
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(first, key))
+
+
+def one_agent(env: Environment, caller: str) -> None:
+    """Raise ValueError for an environment of several agents."""
+    if env.num_agents > 1:
+        raise ValueError(f"{caller}: {env.id} has {env.num_agents} agents; that library's environments have one.")
+
+
 def is_key(x: Any) -> bool:
     """Whether a leaf is a typed key, or an array of them."""
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

@@ -1,7 +1,7 @@
-"""Stoa's environments as jaxrl's: `from_stoa`. Needs the `stoa-env` package (the extra `stoa`).
+"""Between jaxrl and Stoa: `from_stoa`, and `to_stoa`. Needs the `stoa-env` package (the extra `stoa`).
 
 Stoa has no ids: build the environment with it. Lost: what its adapters lose, as gymnax's time limit; where jaxrl has an
-adapter of its own for the library under it, take that.
+adapter of its own for the library under it, take that. What `to_stoa` loses stands there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.environment import NO_LIMIT, Transition, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Transition, check_params, strongly_typed
+from jaxrl.interop import suites
 from jaxrl.interop.foreign import (
     Adapted,
     Held,
@@ -23,6 +24,7 @@ from jaxrl.interop.foreign import (
     box,
     kept,
     named,
+    one_agent,
     refuse_training,
     with_key,
 )
@@ -30,6 +32,33 @@ from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 
 RESETTING = {"GymnaxToStoa": "gymnax", "KinetixToStoa": "kinetix"}
 """Adapters of Stoa whose step is the library's own with auto-reset, so that the last observation is gone."""
+
+
+# ---- out
+
+
+def to_stoa(env: Environment, params: Any = None) -> Any:
+    """`env` as a `stoa.Environment`, to be given to Stoa's wrappers. It does not reset by itself.
+
+    `params` are used where `reset` and `step` are given no `env_params`, as by Stoa's `AutoResetWrapper`, and make the
+    spaces. A step's `step_type` is TERMINATED for the task's own end, also where the time limit is reached in the same
+    step, and TRUNCATED for a cut; its `discount` is 0 for the former alone; `info` is `extras`, zeros at reset. The
+    state is Stoa's `StateWithKey` around ours. Lost: the space of states, and of a box its `scale`. Raises ValueError
+    where Stoa is not installed, for several agents and for a space that Stoa has not.
+    """
+    suites.require_suite(suites.STOA, "to_stoa")
+    one_agent(env, "to_stoa")
+    params = strongly_typed(env.default_params if params is None else params)
+    check_params(env, params)
+    from jaxrl.interop.stoa_out import ToStoa
+
+    made = ToStoa(env, params)
+    made.observation_space()  # a space that Stoa has not is an error now
+    made.action_space()
+    return made
+
+
+# ---- in
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,6 +36,9 @@ SUITES = {
 }
 """Libraries by the prefix of their ids."""
 
+STOA = Suite("stoa-env", "0.1.2", "stoa")
+"""It has no ids."""
+
 
 def suite_of(word: str) -> str | None:
     """The prefix of an id of another library, as `craftax:...`; None for all other words."""
@@ -67,7 +70,11 @@ def make(word: str) -> tuple[Any, Any]:
 
 def require(prefix: str, word: str) -> None:
     """Raise ValueError unless the library of a prefix is installed, in a version that its adapter knows."""
-    suite = SUITES[prefix]
+    require_suite(SUITES[prefix], word)
+
+
+def require_suite(suite: Suite, word: str) -> None:
+    """Raise ValueError, which begins with `word`, unless a library is installed in a version that its adapter knows."""
     line = f'pip install "{suite.package}>={suite.version}"'
     if sys.version_info < suite.python:
         least, here = (".".join(map(str, v)) for v in (suite.python, sys.version_info[:2]))

@@ -25,11 +25,11 @@ from jaxrl.interop.foreign import (
     kept,
     named,
     one_agent,
+    one_layer,
     refuse_training,
     with_key,
 )
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
-
 
 # ---- out
 
@@ -91,11 +91,6 @@ class FromEnvelope(Adapted):
 
 def _space(space: Any, of_action: bool) -> Space:
     """A space of Envelope, or a tree of them, as jaxrl's. Integers that are seen are boxes."""
-    space = named(space) if type(space).__name__ in ("dict", "tuple", "list") or hasattr(space, "_asdict") else space
-    if isinstance(space, dict):
-        return Dict({name: _space(s, of_action) for name, s in space.items()})
-    if isinstance(space, tuple):
-        return Tuple(tuple(_space(s, of_action) for s in space))
     kind = type(space).__name__
     if kind == "PyTreeSpace":
         return _space(space.tree, of_action)
@@ -108,6 +103,10 @@ def _space(space: Any, of_action: bool) -> Space:
             return Discrete(int(n)) if n.ndim == 0 else MultiDiscrete(tuple(n.tolist()))
         if not of_action:
             return Box(0, n - 1, n.shape, jax.dtypes.canonicalize_dtype(n.dtype))
+    if isinstance(layer := one_layer(space), dict):
+        return Dict({name: _space(s, of_action) for name, s in layer.items()})
+    if isinstance(layer, tuple):
+        return Tuple(tuple(_space(s, of_action) for s in layer))
     raise ValueError(f"from_envelope: {space!r:.60} is not a space it knows (Continuous, Discrete, PyTreeSpace).")
 
 

@@ -101,13 +101,21 @@ def kept(new: PyTree, old: PyTree) -> PyTree:
 
 def named(obs: Any) -> Any:
     """An observation with dicts in place of named tuples and dataclasses, at every depth."""
-    if dataclasses.is_dataclass(obs):
-        return {f.name: named(getattr(obs, f.name)) for f in dataclasses.fields(obs)}
-    if hasattr(obs, "_asdict"):
-        return named(obs._asdict())
-    if isinstance(obs, Mapping):
-        return {name: named(x) for name, x in obs.items()}
-    return tuple(named(x) for x in obs) if isinstance(obs, tuple | list) else obs
+    layer = one_layer(obs)
+    if isinstance(layer, dict):
+        return {name: named(x) for name, x in layer.items()}
+    return tuple(named(x) for x in layer) if isinstance(layer, tuple) else layer
+
+
+def one_layer(tree: Any) -> Any:
+    """A dict of what a dataclass, a named tuple or a mapping has by name, a tuple of a sequence; else what is given."""
+    if dataclasses.is_dataclass(tree):
+        return {f.name: getattr(tree, f.name) for f in dataclasses.fields(tree)}
+    if hasattr(tree, "_asdict"):
+        return dict(tree._asdict())
+    if isinstance(tree, Mapping):
+        return dict(tree)
+    return tuple(tree) if isinstance(tree, tuple | list) else tree
 
 
 def box(shape: Any, dtype: Any, low: Any = None, high: Any = None) -> Box:

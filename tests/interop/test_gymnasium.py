@@ -418,3 +418,62 @@ def test_episodes_of_batches_are_counted_by_gymnasium():
     returns = [counted.step(np.full(4, action % 3))[1] for action in range(9)]
     assert list(counted.length_queue) == [9] * 4
     assert sorted(counted.return_queue) == sorted(np.sum(returns, 0))
+
+
+VIDEO_LENGTHS = {AutoresetMode.NEXT_STEP: [10, 10], AutoresetMode.DISABLED: [10, 10], AutoresetMode.SAME_STEP: [9, 9]}
+"""Pictures of two episodes of nine steps; Gymnasium warns that the last one is lost where a slot restarts at once."""
+
+
+def filmed(folder):
+    """The pictures of each film in `folder`, (T, height, width, 3)."""
+    from moviepy import VideoFileClip
+
+    films = []
+    for path in sorted(folder.glob("*.mp4")):
+        with VideoFileClip(str(path)) as clip:
+            films.append(np.stack(list(clip.iter_frames())))
+    return films
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # moviepy's reader leaves pipes open
+def test_gymnasium_records_films(tmp_path):
+    pytest.importorskip("moviepy", reason="needs moviepy, with which Gymnasium writes films")
+    env = gymnasium.make("jaxrl/Catch-bsuite", render_mode="rgb_array")
+    film = gymnasium.wrappers.RecordVideo(
+        env, str(tmp_path / "films"), episode_trigger=lambda i: i < 2, disable_logger=True
+    )
+    shown = []
+    for seed in range(2):
+        film.reset(seed=seed)
+        shown.append([env.render()])
+        ended = False
+        while not ended:
+            ended = film.step(2 * seed)[2]
+            shown[-1].append(env.render())
+    film.close()
+    films = filmed(tmp_path / "films")
+    assert [len(x) for x in films] == [len(x) for x in shown] == [10, 10]
+    assert film.metadata["render_fps"] == 50
+    for pictures, expected in zip(films, np.asarray(shown, float), strict=True):  # to the codec's loss
+        assert np.mean(np.abs(pictures - expected)) < 3 < np.mean(np.abs(pictures[:1] - expected[-1:]))
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:.*autoreset mode is same-step:UserWarning")
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_gymnasium_records_films_of_batches(mode, tmp_path):
+    pytest.importorskip("moviepy", reason="needs moviepy, with which Gymnasium writes films")
+    envs = gymnasium.make_vec("jaxrl/Catch-bsuite", num_envs=3, autoreset_mode=mode, render_mode="rgb_array")
+    film = gymnasium.wrappers.vector.RecordVideo(envs, str(tmp_path / "films"), episode_trigger=lambda i: i < 2)
+    film.reset(seed=0)
+    for _ in range(20):
+        ended = np.logical_or(*film.step(np.ones(3, int))[2:4])
+        if mode == AutoresetMode.DISABLED and ended.any():
+            film.reset(options={"reset_mask": ended})
+    film.close()
+    films = filmed(tmp_path / "films")
+    assert [len(x) for x in films] == VIDEO_LENGTHS[mode]
+    assert films[0].shape[1:] == (240, 3 * 120, 3)  # side by side

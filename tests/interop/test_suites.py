@@ -16,10 +16,10 @@ from jaxrl import make, registry
 from jaxrl.environment import NO_LIMIT
 from jaxrl.interop import suites
 from jaxrl.interop.craftax import from_craftax
-from jaxrl.interop.envelope import from_envelope
+from jaxrl.interop.envelope import from_envelope, to_envelope
 from jaxrl.interop.jumanji import from_jumanji
 from jaxrl.interop.pgx import from_pgx
-from jaxrl.interop.stoa import from_stoa
+from jaxrl.interop.stoa import from_stoa, to_stoa
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.testing.environments import check_environment
 
@@ -55,6 +55,20 @@ def test_a_library_that_is_not_there_is_named_with_the_line_that_installs_it(pre
     ) as e:
         make(f"{prefix}:Any-v0")
     assert "\n" not in str(e.value)
+
+
+def test_the_way_out_names_its_library_too(installed):
+    env, _ = make("CartPole-v1")
+    for to, line in ((to_stoa, "stoa-env 0.1.2 or newer"), (to_envelope, "jax-envelope 0.6 or newer")):
+        installed(None)
+        with pytest.raises(ValueError, match=f"^{to.__name__} needs {line}: pip install"):
+            to(env)
+        installed("0.0.9")
+        with pytest.raises(ValueError, match=f"needs {line}, and there is 0.0.9: pip install"):
+            to(env)
+        installed("99.0")
+        with pytest.raises(ValueError, match=f"{to.__name__}: Quadcopter-Flock-v0 has 4 agents"):
+            to(make("Quadcopter-Flock-v0")[0])
 
 
 def test_an_old_library_is_named_with_both_versions(installed):
@@ -536,22 +550,36 @@ def test_every_jumanji_environment_has_spaces_and_a_step():
 @pytest.mark.light
 @pytest.mark.parametrize("id", ["Craftax-Classic-Symbolic-v1", "Craftax-Symbolic-v1"])
 def test_real_craftax(id):
+    """Step by step: under `vmap` and in one program with the library's own, XLA needs minutes for Craftax."""
     craftax = pytest.importorskip("craftax.craftax_env")
     lib = craftax.make_craftax_env_from_name(id, auto_reset=False)
     own = lib.default_params
     env, params = make(f"craftax:{id}")
-
-    def step(key, state, action):
-        obs, state, reward, done, _ = lib.step_env(key, state, action, own)
-        return obs, state, reward, done
-
-    same_rollout(env, params, lambda key: lib.reset_env(key, own), step, 12, 2)
-    _, state = env.reset(KEY, params)
+    lib_reset, lib_step, reset, step = map(jax.jit, (lib.reset_env, lib.step_env, env.reset, env.step))
+    deaths, rewarded = 0, 0
+    for seed in range(3):
+        key = jax.random.key(seed)
+        actions = np.random.default_rng(seed).integers(env.action_space(params).n, size=300)
+        obs, state = reset(key, params)
+        their_obs, theirs = lib_reset(jax.random.split(key)[0], own)
+        np.testing.assert_array_equal(obs, their_obs)
+        for i, action in enumerate(actions):
+            key = jax.random.fold_in(jax.random.key(seed), 1000 + i)
+            ts = step(key, state, jnp.int32(action), params)
+            their_obs, theirs, reward, done, _ = lib_step(jax.random.split(key)[0], theirs, jnp.int32(action), own)
+            np.testing.assert_array_equal(ts.obs, their_obs)
+            assert float(ts.reward) == float(reward) and bool(ts.terminated) == bool(done) and not ts.truncated
+            state, rewarded = ts.state, rewarded + bool(reward)
+            if done:
+                deaths += 1
+                break
+    assert deaths and rewarded
+    _, state = reset(KEY, params)
     dead = state.replace(env=state.env.replace(player_health=jnp.zeros_like(state.env.player_health) - 1))
-    ts = jax.jit(env.step)(KEY, dead, jnp.int32(0), params)
+    ts = step(KEY, dead, jnp.int32(0), params)
     assert ts.terminated and not ts.truncated
     short = params.replace(env=params.env.replace(max_timesteps=jnp.int32(1)))
-    ts = jax.jit(env.step)(KEY, state, jnp.int32(0), short)
+    ts = step(KEY, state, jnp.int32(0), short)
     assert ts.truncated and not ts.terminated
 
 
@@ -689,6 +717,183 @@ def test_real_stoa():
 
     terminated, truncated, _ = same_rollout(env, params, first, step, 12, 12)
     assert terminated.any() and np.all(np.argmax(truncated, 1)[truncated.any(1)] == limit - 1)
+
+
+def same_outside(env, params, first, step, num_steps=40, slots=6):
+    """What another library shows of our environment against our own steps, by equal keys; returns what ended.
+
+    `first(key) -> (obs, state)`, `step(state, action) -> (obs, state, reward, terminated, truncated)`.
+    """
+
+    @jax.jit
+    @jax.vmap
+    def run(key):
+        act_key, key = jax.random.split(key)
+        their_obs, theirs = first(key)
+        reset_key, key = jax.random.split(key)
+        obs, state = env.reset(reset_key, params)
+
+        def body(carry, act_key):
+            state, key, theirs = carry
+            step_key, key = jax.random.split(key)
+            action = env.action_space(params).sample(act_key)
+            ts = env.step(step_key, state, action, params)
+            their_obs, theirs, *told = step(theirs, action)
+            return (ts.state, key, theirs), ((ts.obs, *ts[2:5]), (their_obs, *told))
+
+        _, pairs = jax.lax.scan(body, (state, key, theirs), jax.random.split(act_key, num_steps))
+        return (obs, their_obs), pairs
+
+    for ours, theirs in (pairs := run(jax.random.split(KEY, slots))):
+        assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+        for a, b in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
+            np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=1e-6)
+    return map(np.asarray, pairs[1][0][2:])
+
+
+OUTWARD = {"CartPole-v1": {}, "Pendulum-v1": {"max_steps": 30}, "Maze-v0": {"max_steps": 12}}
+
+
+def outward(id):
+    env, params = make(id)
+    return env, params.replace(**{name: jnp.int32(x) for name, x in OUTWARD[id].items()})
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("id", OUTWARD)
+def test_real_stoa_takes_ours(id):
+    stoa = pytest.importorskip("stoa")
+    env, params = outward(id)
+    lib = to_stoa(env, params)
+    assert isinstance(lib, stoa.Environment)
+
+    def first(key):
+        state, ts = lib.reset(key)
+        return ts.observation, state
+
+    def step(state, action):
+        state, ts = lib.step(state, action)
+        cut = ts.truncated() | (ts.terminated() & (state.base_env_state.time >= params.max_steps))
+        return ts.observation, state, ts.reward, ts.terminated() & (ts.discount == 0), cut
+
+    terminated, truncated = same_outside(env, params, first, step)
+    assert terminated.any() == (id != "Pendulum-v1") and truncated.any() == (id != "CartPole-v1")
+    longer = params.replace(max_steps=jnp.int32(NO_LIMIT))
+    state, ts = lib.reset(KEY, longer)
+    assert lib.observation_space().contains(ts.observation)
+    assert ts.first() and ts.extras == jax.tree.map(jnp.zeros_like, ts.extras)
+    for _ in range(31 if id == "Pendulum-v1" else 1):  # params that are given with a call are taken
+        state, ts = lib.step(state, lib.action_space().sample(KEY), longer)
+    assert ts.mid()
+    check_environment(*from_stoa(lib), num_steps=4, whole=False)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("raw", [False, True])
+def test_stoas_wrappers_run_ours(raw):
+    """They batch, restart and count: starts differ, and the last observation of an episode is where it ended."""
+    stoa = pytest.importorskip("stoa")
+    from stoa.core_wrappers.vmap import VmapWrapper
+
+    env, params = make("CartPole-v1")
+    params = params.replace(max_steps=jnp.int32(25))
+    lib = stoa.AutoResetWrapper(stoa.RecordEpisodeMetrics(to_stoa(env, params)), next_obs_in_extras=True)
+    lib = VmapWrapper(lib, num_envs=8)
+    state, ts = jax.jit(lib.reset)(jax.random.PRNGKey(0) if raw else KEY)
+
+    def body(carry, key):
+        state, ts = lib.step(carry[0], jax.random.randint(key, (8,), 0, 2))
+        return (state, ts.replace(extras=carry[1].extras | ts.extras)), ts
+
+    _, ts = jax.jit(lambda carry: jax.lax.scan(body, carry, jax.random.split(KEY, 80)))((state, ts))
+    ended, cut, last = np.asarray(ts.done()), np.asarray(ts.truncated()), np.asarray(ts.extras["next_obs"])
+    assert cut.any() and (ended & ~cut).any()
+    out = (np.abs(last[..., 0]) > float(params.x_max)) | (np.abs(last[..., 2]) > float(params.theta_max))
+    np.testing.assert_array_equal(out, ended & ~cut)
+    np.testing.assert_array_equal(ts.discount, np.where(out, 0.0, 1.0))
+    begins = np.asarray(ts.observation)[ended]
+    assert np.all(np.abs(begins) <= 0.05) and len(np.unique(begins[:, 0])) == len(begins)
+    lengths = np.asarray(ts.extras["episode_metrics"]["episode_length"])
+    assert lengths[cut].min() == lengths[cut].max() == 25 and lengths[ended & ~cut].max() <= 25
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("id", OUTWARD)
+def test_real_envelope_takes_ours(id):
+    envelope = pytest.importorskip("envelope")
+    env, params = outward(id)
+    lib = to_envelope(env, params)
+    assert isinstance(lib, envelope.Environment) and lib.default_max_steps == int(params.max_steps)
+
+    def first(key):
+        state, info = lib.init(key)
+        assert isinstance(info, envelope.Info)
+        return info.obs, state
+
+    def step(state, action):
+        state, info = lib.step(state, action)
+        return info.obs, state, info.reward, info.terminated, info.truncated
+
+    terminated, truncated = same_outside(env, params, first, step)
+    assert terminated.any() == (id != "Pendulum-v1") and truncated.any() == (id != "CartPole-v1")
+    state, info = lib.init(KEY)
+    assert lib.observation_space.contains(info.obs) and not info.terminated
+    assert lib.action_space.contains(lib.action_space.sample(KEY))
+    check_environment(*from_envelope(lib), num_steps=4, whole=False)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_envelopes_wrappers_run_ours():
+    """They batch, restart and count; and a batch of our params is a batch of environments."""
+    envelope = pytest.importorskip("envelope")
+    env, params = make("CartPole-v1")
+    params = params.replace(max_steps=jnp.int32(25))
+    lib = envelope.EpisodeStatisticsWrapper(env=to_envelope(env, params))
+    lib = envelope.VmapWrapper(env=envelope.AutoResetWrapper(env=lib), batch_size=8)
+    state, first = jax.jit(lib.init)(KEY)
+
+    def body(state, key):
+        return lib.step(state, jax.random.randint(key, (8,), 0, 2))
+
+    _, info = jax.jit(lambda state: jax.lax.scan(body, state, jax.random.split(KEY, 80)))(state)
+    cut, out = np.asarray(info.truncated), np.asarray(info.terminated)
+    assert (cut & ~out).any() and out.any()
+    last = np.asarray(info.final.obs)
+    fell = (np.abs(last[..., 0]) > float(params.x_max)) | (np.abs(last[..., 2]) > float(params.theta_max))
+    np.testing.assert_array_equal(fell[cut | out], out[cut | out])
+    begins = np.asarray(info.obs)[cut | out]
+    assert np.all(np.abs(begins) <= 0.05) and len(np.unique(begins[:, 0])) == len(begins)
+    assert set(np.asarray(info.final.stats.length)[cut]) == {25}
+
+    lengths = jnp.asarray([0.3, 0.5, 1.0])
+    batch = jax.vmap(lambda length: to_envelope(env, params.replace(length=length)))(lengths)
+    many = envelope.VmapEnvsWrapper(env=batch, batch_size=3)
+    state, _ = many.init(jax.random.split(KEY, 3))
+    _, info = many.step(state, jnp.ones(3, jnp.int32))
+    for i, length in enumerate(lengths):
+        reset_key, key = jax.random.split(jax.random.split(KEY, 3)[i])
+        own = params.replace(length=length)
+        ts = env.step(jax.random.split(key)[0], env.reset(reset_key, own)[1], jnp.int32(1), own)
+        np.testing.assert_allclose(info.obs[i], ts.obs, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_envelope_finds_ours_by_name():
+    envelope = pytest.importorskip("envelope")
+    if "jaxrl" not in envelope.registered_suites():
+        pytest.skip("jaxrl is on the path, and not installed")
+    assert "jaxrl::CartPole-v1" in envelope.registered_environments("jaxrl")
+    lib = envelope.create("jaxrl::Maze-v0", env_kwargs={"height": 7, "width": 7})
+    assert lib.default_max_steps == int(make("Maze-v0", height=7, width=7)[1].max_steps)
+    with pytest.raises(ValueError, match="Did you mean 'CartPole-v1'"):
+        envelope.create("jaxrl::CartPol-v1")
+    with pytest.raises(ValueError, match="Unknown environment 'envelope:jaxrl::CartPole-v1'"):
+        make("envelope:jaxrl::CartPole-v1")
 
 
 def _dict(obs):

@@ -322,7 +322,9 @@ def own_module(word: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # it is there, and imports what is not
-        raise ValueError(f"{word!r}: there is no module {error.name!r}, installed or in {folder}.") from None
+        near = nearest(word, importlib.import_module("jaxrl.interop.suites").SUITES)
+        hint = f" Did you mean '{near}:', a library of environments?" if near else ""
+        raise ValueError(f"{word!r}: there is no module {error.name!r}, installed or in {folder}.{hint}") from None
     if word.endswith(".py") and Path(module.__file__ or "").resolve() != file.resolve():
         raise ValueError(f"{word!r}: another module is named {name!r} already ({module.__file__}); rename the file.")
     own_modules()[name] = str(Path(module.__file__ or "").resolve())

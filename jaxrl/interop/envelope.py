@@ -51,7 +51,7 @@ def to_envelope(env: Environment, params: Any = None) -> Any:
         check_params(env, params)
     from jaxrl.interop.envelope_out import ToEnvelope
 
-    made = ToEnvelope(env, params)
+    made = ToEnvelope(env, params)  # pyright: ignore[reportCallIssue]
     _ = made.observation_space, made.action_space  # a space that Envelope has not is an error now
     return made
 
@@ -131,6 +131,18 @@ def names() -> list[str]:
 
     suites = set(envelope.registered_suites()) - {"jaxrl"}
     return sorted(name for suite in suites for name in envelope.registered_environments(suite))
+
+
+def lacking(name: str) -> str | None:
+    """Why Envelope has no name of a suite of its own: its library is not there. None for all other names."""
+    import envelope
+
+    suite, two, _ = name.partition("::")
+    if not two or suite == "jaxrl" or suite not in envelope.registered_suites():
+        return None
+    if envelope.registered_environments(suite):
+        return None
+    return f"Envelope finds no environments of {suite}: its library is not installed, or cannot be imported."
 
 
 def by_name(name: str) -> tuple[FromEnvelope, TheirParams]:

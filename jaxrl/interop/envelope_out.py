@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import envelope
+import envelope  # the library, which pyright takes for the module of this name beside this one
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,11 +89,11 @@ def _whole(space: Any) -> envelope.Space:
 def _space(space: Space, id: str, of_action: bool) -> Any:
     """A space of ours as Envelope's, or a tree of them, of which `PyTreeSpace` is the outermost layer only."""
     if isinstance(space, Discrete):
-        return envelope.Discrete(jnp.asarray(space.n, space.dtype))
+        return envelope.Discrete(jnp.asarray(space.n, space.dtype))  # pyright: ignore[reportArgumentType]
     if isinstance(space, MultiDiscrete):
-        return envelope.Discrete(jnp.asarray(space.nvec, space.dtype))
+        return envelope.Discrete(jnp.asarray(space.nvec, space.dtype))  # pyright: ignore[reportArgumentType]
     if isinstance(space, Box) and space.dtype == jnp.bool_:
-        return envelope.Discrete(jnp.full(space.shape, 2, jnp.int8))
+        return envelope.Discrete(jnp.full(space.shape, 2, jnp.int8))  # pyright: ignore[reportArgumentType]
     if isinstance(space, Box) and not (of_action and jnp.issubdtype(space.dtype, jnp.integer)):  # it draws floats
         low, high = (jnp.broadcast_to(jnp.asarray(x, space.dtype), space.shape) for x in (space.low, space.high))
         return envelope.Continuous(low, high)

@@ -62,6 +62,8 @@ def make(word: str) -> tuple[Any, Any]:
     except ImportError as error:
         raise ValueError(f"{word}: {suite.package} is installed and cannot be imported: {error}") from error
     if name not in known:
+        if reason := getattr(adapter, "lacking", lambda name: None)(name):
+            raise ValueError(f"Unknown environment {word!r}. {reason}")
         near = f" Did you mean '{prefix}:{nearest(name, known)}'?" if known else ""
         raise ValueError(f"Unknown environment {word!r}.{near} {suite.package} has {len(known)}.")
     env, params = adapter.by_name(name)

@@ -17,6 +17,7 @@ from jaxrl.environment import NO_LIMIT
 from jaxrl.interop import suites
 from jaxrl.interop.craftax import from_craftax
 from jaxrl.interop.envelope import from_envelope, to_envelope
+from jaxrl.interop.foreign import kept, named, with_key
 from jaxrl.interop.jumanji import from_jumanji
 from jaxrl.interop.pgx import from_pgx
 from jaxrl.interop.stoa import from_stoa, to_stoa
@@ -103,6 +104,10 @@ def test_words_of_yours_are_not_of_a_suite(tmp_path):
     for word in ("CartPole-v1", "jaxrl.testing.probes:TimeLimit", "jumanji", "my/jumanji.py:Tank", "envelopes:X"):
         assert not registry.is_of_suite(word)
     assert make("jaxrl.testing.probes:TimeLimit")[0].id
+    with pytest.raises(ValueError, match="no module 'crafta', .* Did you mean 'craftax:', a library of environments"):
+        make("crafta:Craftax-Symbolic-v1")
+    with pytest.raises(ValueError, match=r"no module 'mytanks', installed or in [^ ]*\.$"):
+        make("mytanks:Tank")
     assert all(importlib.util.find_spec(f"jaxrl.interop.{suite.adapter}") for suite in suites.SUITES.values())
 
 
@@ -894,6 +899,43 @@ def test_envelope_finds_ours_by_name():
         envelope.create("jaxrl::CartPol-v1")
     with pytest.raises(ValueError, match="Unknown environment 'envelope:jaxrl::CartPole-v1'"):
         make("envelope:jaxrl::CartPole-v1")
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_envelopes_suite_without_its_library_is_told():
+    envelope = pytest.importorskip("envelope")
+    absent = [suite for suite in envelope.registered_suites() if not envelope.registered_environments(suite)]
+    if not absent:
+        pytest.skip("all of its libraries are installed")
+    with pytest.raises(ValueError, match=f"Envelope finds no environments of {absent[0]}: its library is not"):
+        make(f"envelope:{absent[0]}::Any-v0")
+    with pytest.raises(ValueError, match="Did you mean 'envelope:"):
+        make("envelope:CartPole-v1")
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("id", ["jumanji::Snake-v1", "jumanji::Tetris-v0", "brax::fast"])
+def test_real_envelope_over_others(id):
+    """Observations by names, masks, and a suite whose state holds no key of its own."""
+    envelope = pytest.importorskip("envelope")
+    pytest.importorskip(id.split("::")[0])
+    lib = envelope.create(id, max_episode_steps=None)
+    env, params = make(f"envelope:{id}")
+
+    def first(key):
+        state, info = lib.init(key)
+        return named(info.obs), state
+
+    def step(key, state, action):
+        new, info = lib.step(with_key(state, key), action)
+        return named(info.obs), kept(new, state), info.reward, info.terminated
+
+    terminated, truncated, _ = same_rollout(env, params, first, step, 30, 4, legal=False)
+    assert terminated.any() == id.startswith("jumanji") and not truncated.any()
+    space: Any = env.observation_space(params)
+    assert space.contains(env.reset(KEY, params)[0])
 
 
 def _dict(obs):

@@ -94,6 +94,7 @@ def features(state: State, params: Params) -> Float[Array, "6"]:
 class CartPole(Environment):
     id: str = dataclasses.field(default="CartPole-bsuite", kw_only=True)
     Params = Params
+    action_names = ("push, 0 left, 1 none, 2 right",)
     hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:

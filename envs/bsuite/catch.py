@@ -40,6 +40,7 @@ class Catch(Environment):
     columns: int = 5
     id: str = dataclasses.field(default="Catch-bsuite", kw_only=True)
     Params = Params
+    action_names = ("paddle, 0 left, 1 stay, 2 right",)
     hints = Hints(deterministic=True, reset="dense")  # one random word a slot: 1.3 to 1.4 times as fast as sparse
     static_ranges = {"rows": (2, 1000), "columns": (1, 1000)}
 

@@ -55,6 +55,7 @@ def dynamics(state: State, action: Integer[Array, ""], params: Params) -> State:
 class MountainCar(Environment):
     id: str = dataclasses.field(default="MountainCar-bsuite", kw_only=True)
     Params = Params
+    action_names = ("push, 0 left, 1 none, 2 right",)
     hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:

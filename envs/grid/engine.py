@@ -258,6 +258,7 @@ class GridTask(Environment):
     see_through_walls: bool = dataclasses.field(default=False, kw_only=True)  # nothing hides what is behind it
 
     hints = Hints(deterministic=True, reset_share=1 / 64)
+    action_names = ("action, 0 turn left, 1 turn right, 2 forward, 3 pick up, 4 drop, 5 toggle, 6 done",)
     missions: ClassVar[tuple[int, ...]] = (1,)
     """How many values each number of the mission has."""
     doors: ClassVar[bool] = True
@@ -326,6 +327,22 @@ class GridTask(Environment):
     def mutate(self, key: Array, level: Level) -> Level:
         """A neighbour of `level`; see `engine.mutate`."""
         return mutate(key, level, self.doors)
+
+    def walls(self, level: Level) -> Bool[np.ndarray, "height width"]:
+        """Which cells of a level are walls. Host only."""
+        return kind_of(np.asarray(level.grid)) == WALL
+
+    def flip_wall(self, level: Level, row: int, column: int) -> Level:
+        """The level with a wall at an empty cell, or none where one was. Host only.
+
+        Raises ValueError for a cell where something else is.
+        """
+        grid = np.array(level.grid)
+        kind = int(kind_of(grid[row, column]))
+        if kind not in (EMPTY, WALL):
+            raise ValueError(f"{self.id}: there is a {KINDS[kind]}: only an empty cell becomes a wall.")
+        grid[row, column] = NOTHING if kind == WALL else GREY_WALL
+        return level.replace(grid=jnp.asarray(grid))
 
     def level(
         self, text: str, mission: tuple[int, ...] = (), target: tuple[int, ...] = (), max_steps: int | None = None

@@ -416,6 +416,8 @@ class JaxNav(Environment):
     params_are_level: bool = dataclasses.field(default=False, kw_only=True)
 
     hints = Hints(deterministic=True, fenced=False)  # the lidar's ranges are fenced, the rest is little
+    rows_go_up = True
+    """The first row of a map is the lowest of the picture."""
     static_ranges = {
         "height": (3, MOST),
         "width": (3, MOST),

@@ -38,10 +38,14 @@ class Film:
         size = " x ".join(map(str, self.frames[0].shape[1::-1])) if self.frames else "no"
         return f"Film({len(self.frames)} frames of {size} pixels, {self.fps:g} a second)"
 
-    def _repr_html_(self) -> str:
+    def gif(self) -> bytes:
+        """What a GIF file of it holds."""
         held = io.BytesIO()
         _save_gif(held, checked_frames(self.frames), self.fps, self.hold)
-        return f'<img alt="an episode" src="data:image/gif;base64,{base64.b64encode(held.getvalue()).decode()}">'
+        return held.getvalue()
+
+    def _repr_html_(self) -> str:
+        return f'<img alt="an episode" src="data:image/gif;base64,{base64.b64encode(self.gif()).decode()}">'
 
 
 def film(

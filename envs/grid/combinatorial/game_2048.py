@@ -97,6 +97,7 @@ class Game2048(Environment):
     size: int = 4
 
     Params = Params
+    action_names = ("action, 0 up, 1 right, 2 down, 3 left",)
     hints = Hints(noiseless=True, fenced=False)
     static_ranges = {"size": (2, 5)}  # a tile on 6 x 6 could be 2^37
 

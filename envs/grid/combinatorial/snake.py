@@ -86,6 +86,7 @@ class Snake(Environment):
     columns: int = 12
 
     Params = Params
+    action_names = ("action, 0 up, 1 right, 2 down, 3 left",)
     hints = Hints(noiseless=True, fenced=False)
     static_ranges = {"rows": (2, 100), "columns": (2, 100)}
 

@@ -201,6 +201,7 @@ class GridWorld(Environment):
 
     Params = Level
     hints = Hints(noiseless=True, fenced=False)
+    action_names = ("action, 0 up, 1 down, 2 left, 3 right, 4 stay",)
     static_ranges = {"max_grid": (0, 31), "max_objects": (0, 16), "num_types": (0, 100)}
 
     def __post_init__(self) -> None:

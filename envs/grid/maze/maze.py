@@ -274,6 +274,7 @@ class MazeTask(Environment):
     params_are_level: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
     hints = Hints(deterministic=True, fenced=False, reset_share=1 / 64)
+    action_names = ("action, 0 turn left, 1 turn right, 2 forward, 3 nothing, 4 nothing, 5 nothing, 6 nothing",)
     static_ranges = {"view_size": (3, 29)}
 
     @property

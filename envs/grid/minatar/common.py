@@ -21,6 +21,7 @@ from jaxrl.spaces import Box, Discrete
 SIZE = 10  # cells a side
 FULL = (1 << SIZE) - 1  # a row with every cell set
 STAY, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
+ACTIONS = ("stay", "left", "up", "right", "down", "fire")
 EMPTY = -10  # x of an entity that is not there: neither it nor its trail is ever on the screen
 CELL = 16  # pixels a side
 
@@ -55,6 +56,11 @@ class MinAtar(Environment):
 
     def action_space(self, params: Any) -> Discrete:
         return Discrete(len(self.minimal) if self.minimal_actions else 6)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        offered = self.minimal if self.minimal_actions else range(6)
+        return ("action, " + ", ".join(f"{i} {ACTIONS[value]}" for i, value in enumerate(offered)),)
 
     def validate(self, params: Any) -> None:
         p = np.asarray(params.sticky_action_prob)

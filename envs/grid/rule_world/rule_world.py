@@ -335,6 +335,7 @@ class RuleWorld(Environment):
     # Deterministic but for the reset: the seed of the next trial is in the state. A v5e's compiler expects 1.4 ms of a
     # step of 4,096 XLand-R1-9x9 with sparse resets, 4 ms with dense ones.
     hints = Hints(deterministic=True, reset="sparse")
+    action_names = ("action, 0 forward, 1 turn right, 2 turn left, 3 pick up, 4 put down, 5 toggle",)
     static_ranges = {"size": (5, 100), "view_size": (3, 29)}
 
     def __post_init__(self) -> None:

@@ -93,6 +93,7 @@ class Room(Environment):
     columns: int = 10
 
     hints = Hints(deterministic=True, fenced=False)
+    action_names = ("action, 0 up, 1 right, 2 down, 3 left",)
     static_ranges = {"rows": (3, 32), "columns": (3, 32)}
 
     def __post_init__(self) -> None:

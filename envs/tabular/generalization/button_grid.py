@@ -72,6 +72,7 @@ class ButtonGrid(Environment):
     num_buttons: int = 3
     id: str = dataclasses.field(default="ButtonGrid-v0", kw_only=True)
     Params = Params
+    action_names = ("action, 0 stay, 1 up, 2 left, 3 down, 4 right",)
     static_ranges = {"size": (2, 100), "num_buttons": (1, 10_000)}
 
     def __post_init__(self) -> None:

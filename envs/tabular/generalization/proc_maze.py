@@ -211,6 +211,7 @@ class GridTask(Environment):
     size: int = 10
 
     Params = Params
+    action_names = ("action, 0 stay, 1 up, 2 left, 3 down, 4 right",)
     static_ranges = {"size": (2, 100)}
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Params | Level) -> Transition:

@@ -44,6 +44,7 @@ class CliffWalking(TabularEnvironment):
     slippery: bool = False
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
+    action_names = ("action, 0 up, 1 right, 2 down, 3 left",)
     static_ranges = {"rows": (2, 1000), "columns": (2, 1000)}
 
     @property

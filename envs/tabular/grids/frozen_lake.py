@@ -90,6 +90,7 @@ class FrozenLake(TabularEnvironment):
     slippery: bool = True
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
+    action_names = ("action, 0 left, 1 down, 2 right, 3 up",)
     static_ranges = {"rows": (1, 1000), "columns": (1, 1000)}
 
     @property

@@ -91,6 +91,7 @@ class Taxi(TabularEnvironment):
     fickle: bool = False
     num_actions: int = dataclasses.field(default=6, init=False)
     Params = Params
+    action_names = ("action, 0 south, 1 north, 2 east, 3 west, 4 pick up, 5 drop off",)
 
     @property
     def num_states(self) -> int:

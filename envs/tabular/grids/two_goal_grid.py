@@ -39,6 +39,7 @@ class TwoGoalGrid(TabularEnvironment):
     size: int = 5
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
+    action_names = ("action, 0 up, 1 down, 2 left, 3 right",)
     hints = Hints(deterministic=True, reset="dense")
     static_ranges = {"size": (3, 1000)}
 

@@ -41,6 +41,7 @@ class WindyGridworld(TabularEnvironment):
     num_states: int = dataclasses.field(default=ROWS * COLUMNS, init=False)
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
+    action_names = ("action, 0 up, 1 right, 2 down, 3 left",)
     hints = Hints(deterministic=True, reset="dense")
 
     @property

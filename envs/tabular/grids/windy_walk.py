@@ -53,6 +53,7 @@ class WindyWalk(TabularEnvironment):
     columns: int = 20
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
+    action_names = ("action, 0 up, 1 right, 2 down, 3 left",)
     hints = Hints(reset="dense")
     static_ranges = {"columns": (2, 100_000)}
 

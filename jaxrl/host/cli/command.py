@@ -150,7 +150,7 @@ def train_file(file: str) -> None:
     leave(main(["train", Path(file).stem, *sys.argv[1:]]))
 
 
-READING = ("resume", "eval", "render", "export", "plot", "report", "train", "sweep", "compile")
+READING = ("resume", "eval", "render", "play", "watch", "export", "plot", "report", "train", "sweep", "compile")
 """Commands that read run folders, which may name Python of somebody else: it is run with `--trust` alone."""
 
 NO_SPACE = os.strerror(errno.ENOSPC)
@@ -223,6 +223,8 @@ COMMANDS = {
     "resume": "train:resume",
     "eval": "evaluate:evaluate_command",
     "render": "render:render",
+    "play": "browse:play",
+    "watch": "browse:watch",
     "export": "export:export_command",
     "plot": "plot:plot_command",
     "report": "report:report_command",

@@ -19,6 +19,8 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl resume RUN         go on where a run stopped, bit for bit
   jaxrl eval RUN           full episodes of the trained policies
   jaxrl render RUN         a GIF or MP4 of the trained policy
+  jaxrl play ENV           an environment in the browser, by hand; of RUN and zoo:NAME also by its policy
+  jaxrl watch RUN          curves and films in the browser, while it trains
   jaxrl export RUN         the trained policy as a C header, ONNX or StableHLO
   jaxrl plot RUN [RUN...]  learning curves; with --episode an episode over time, also of zoo:NAME
   jaxrl report RUN [RUN..] one HTML page to mail: curves, tables, videos, episodes

@@ -396,6 +396,41 @@ def read_rows(file: Path, *, arrays: bool = False, only: Collection[str] | None 
     return [_kept(row, file, arrays, only) for row, _ in _streamed(file)]
 
 
+class Tail:
+    """The rows of a JSONL file that grows while it is read: `rows` are those so far, values of seeds as arrays."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.rows: list[dict[str, Any]] = []
+        self._read, self._known = 0, None
+
+    def update(self) -> bool:
+        """Read what was written since; True where there are other rows now. A file that is another one, as a resumed
+        run writes it, or shorter is read anew.
+
+        Raises RunFolderError as `read_rows` does.
+        """
+        _refuse_link(self.file)
+        try:
+            found = self.file.stat()
+        except FileNotFoundError:
+            had, self.rows, self._read = bool(self.rows), [], 0
+            return had
+        anew = found.st_ino != self._known or found.st_size < self._read
+        if anew:
+            self.rows, self._read, self._known = [], 0, found.st_ino
+        count = len(self.rows)
+        with self.file.open("rb") as lines:
+            lines.seek(self._read)
+            for line in iter(lambda: lines.readline(LONGEST), b""):
+                if not line.endswith(b"\n"):  # of a row that is being written
+                    break
+                row = _row(line.decode(errors="replace"), self.file, len(self.rows) + 1)
+                self.rows.append(_kept(row, self.file, True, None))
+                self._read += len(line)
+        return anew or len(self.rows) > count
+
+
 def _refuse_link(path: Path) -> None:
     if path.is_symlink():
         raise RunFolderError(

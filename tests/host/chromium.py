@@ -71,7 +71,8 @@ class Tab:
         """Click with the mouse in the middle of an element."""
         box = self.js(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            "e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+            "e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect();"
+            "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
         for what in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=what, x=box[0], y=box[1], button="left", clickCount=1)

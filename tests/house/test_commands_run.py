@@ -80,6 +80,8 @@ DATASETS = (
     "PointMazeMedium-v0 --recipe stitch --out maze.npz",
 )
 """Those that pages train on, of the first a model too: the commands that make them may be tested elsewhere or later."""
+ELSEWHERE = {"compile", "play", "watch"}
+"""Commands of compilers that are not here, and those that serve a page until they are stopped."""
 HERE = {word: stands for word, stands in STANDS_FOR.items() if word != "RUN"}
 
 
@@ -87,7 +89,7 @@ def runs_here(said):
     """Whether a machine without accelerators, alone, can carry it out."""
     others = ("--mesh", "--distributed", "--memory")
     plain = not any(map(is_pattern, said)) and not any(word.startswith(others) for word in said)
-    return plain and len(said) > 1 and said[1] in command.COMMANDS and said[1] != "compile" and complete(said)
+    return plain and len(said) > 1 and said[1] in {*command.COMMANDS} - ELSEWHERE and complete(said)
 
 
 def complete(said):
@@ -150,7 +152,7 @@ def here(place, monkeypatch):
 def test_commands_are_found():
     """Of every kind that runs here, and all trainings of the algorithms' pages and of the curricula's."""
     said = [shown.values[0] for shown in SHOWN]
-    assert {words[1] for words in said} == {*command.COMMANDS} - {"compile"}
+    assert {words[1] for words in said} == {*command.COMMANDS} - ELSEWHERE
     trained = {words[2] for words in said if words[1] == "train"}
     assert {"ppo", "dqn", "sac", "evolution", "alphazero", "ucb", "psrl", "dpt", "gorp", "whittle", "stac"} <= trained
     assert sum("--curriculum" in words for words in said) >= 7

@@ -189,6 +189,7 @@ function build() {
   }
   $("policy").hidden = about.player === null;
   $("mutate").hidden = !about.levels.mutate;
+  $("timer").hidden = kind === "discrete" && !actions.length && about.player === null;
   const { fps, every, real } = about.clock;
   $("clock").textContent = real ? "times the task's own time" : `${number(fps * every, 3)} steps a second at speed 1`;
 }

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -44,6 +44,7 @@ class Missing(Exception):
     """What was asked for is not there."""
 
 
+@runtime_checkable
 class Page(Protocol):
     """What is served: a page of this folder, by name, and its data.
 

@@ -2,7 +2,7 @@
 // Curves and films of a run, asked for once a second while it trains.
 
 const EVERY = 1000; // ms
-const WIDTH = 560, HEIGHT = 210, LEFT = 52, BOTTOM = 22, TOP = 8, RIGHT = 8;
+const WIDTH = 560, HEIGHT = 210, LEFT = 52, BOTTOM = 22, TOP = 8, RIGHT = 18;
 let known = null; // the state that was drawn
 let shown = ""; // the film
 
@@ -172,8 +172,9 @@ async function draw(id, path, state) {
 function showFilms(state) {
   const { made, films } = state;
   const kept = $("kept"), names = films.map(({ name }) => name);
-  if (kept.dataset.names !== names.join()) {
-    kept.dataset.names = names.join();
+  const key = films.map(({ name, changed }) => `${name} ${changed}`).join(); // one that is written now changes again
+  if (kept.dataset.key !== key) {
+    kept.dataset.key = key;
     kept.replaceChildren(...names.map((name) => new Option(name)));
     kept.onchange();
   }

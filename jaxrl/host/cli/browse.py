@@ -52,8 +52,12 @@ def play(args: list[str]) -> int:
             print(HELP)
             return 0
         raise UsageError("play needs an environment, a run folder or zoo:NAME, as in jaxrl play Maze-v0.", "jaxrl play")
-    trained = words[0].startswith("zoo:") or Path(words[0]).is_dir()
-    return _of_policy(args) if trained else _of_environment(args)
+    return _of_policy(args) if _is_trained(words[0]) else _of_environment(args)
+
+
+def _is_trained(word: str) -> bool:
+    """Whether a word names a run folder, also one that is not there, or a policy of the zoo; no id has a slash."""
+    return word.startswith("zoo:") or Path(word).is_dir() or ("/" in word and ":" not in word)
 
 
 HELP = """usage: jaxrl play ENV       an environment in the browser, by keyboard, buttons and sliders

@@ -91,7 +91,19 @@ def only_parsed(monkeypatch, tmp_path):
         raise Understood(real(*args))
 
     real = flags.parse
-    for name in ("bench", "browse", "dataset", "evaluate", "experiment", "export", "meta", "plot", "render", "report", "train"):
+    for name in (
+        "bench",
+        "browse",
+        "dataset",
+        "evaluate",
+        "experiment",
+        "export",
+        "meta",
+        "plot",
+        "render",
+        "report",
+        "train",
+    ):
         monkeypatch.setattr(importlib.import_module(f"jaxrl.host.cli.{name}"), "parse", parse)
     monkeypatch.setattr(command, "cache_compilations", lambda: None)
     monkeypatch.setattr("jaxrl.host.run.processes.join", lambda *args: None)

@@ -189,7 +189,8 @@ class Game:
         with self._lock:
             clocked = hasattr(getattr(self.task_params, "env", self.task_params), "dt")
             every, fps = playback(self.task, self.task_params) if clocked else (1, WITHOUT_CLOCK[self.controls["kind"]])
-            words = inspect.getdoc(inspect.getmodule(type(boards.bare(self.task)))) or ""
+            module = inspect.getmodule(type(boards.bare(self.task)))
+            words = (inspect.getdoc(module) if module and module.__name__ != "__main__" else None) or ""
             return {
                 "id": self.task.id,
                 "words": words.split("\n\n")[0].replace("\n", " "),
@@ -260,7 +261,7 @@ class Game:
             from PIL import Image
 
             try:
-                frame = self.env.render(*jax.device_get((self.state, self.params)))
+                frame = self.env.render(self.state, self.params)
             except NotImplementedError:
                 return None
             held = io.BytesIO()

@@ -26,6 +26,9 @@ FILES = Path(__file__).parent
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".gif": "image/gif", ".png": "image/png"}
 KINDS |= {".mp4": "video/mp4"}
 
+NAMES = ("127.0.0.1", "localhost")
+"""Of this machine, with any port, as one that was forwarded may have another number elsewhere."""
+
 MOST_BYTES = 2**20
 """Of what a page sends."""
 
@@ -79,10 +82,6 @@ class _Server(ThreadingHTTPServer):
         self.page, self.framed, self.secret = page, framed, secrets.token_urlsafe(16)
         super().__init__(("127.0.0.1", port), _Handler)
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        return tuple(f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost"))
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):  # a reader who left is no error
             super().handle_error(request, client_address)
@@ -115,12 +114,14 @@ class _Handler(BaseHTTPRequestHandler):
         if found is None:
             return
         origin = self.headers.get("Origin")
-        own = [None, *(f"http://{host}" for host in self.server.hosts)]  # None: it comes from no page
+        own = (None, f"http://{self.headers.get('Host')}")  # None: it comes from no page
         if origin not in own and not self._proxied():
+            self.close_connection = True  # of what was sent nothing is read
             self._send(403, {"error": f"Refused: a page of {origin} may change nothing here."})
             return
         act = self.server.page.post.get(found[0])
         if act is None:
+            self.close_connection = True
             self._send(404, {"error": "There is no such page."})
             return
         try:
@@ -143,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _path(self) -> tuple[str, dict[str, str]] | None:
         """The path behind the secret and what is asked of it; None where the request was refused."""
         host = self.headers.get("Host", "")
-        if host not in self.server.hosts and not self._proxied():
+        if host.rpartition(":")[0] not in NAMES and not self._proxied():
             self.close_connection = True
             self._send(403, {"error": f"Refused: {host[:80]!r} is not this machine."})
             return None

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, check_params, is_concrete, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Transition, strongly_typed
 from jaxrl.interop import suites
 from jaxrl.interop.foreign import (
     Adapted,
@@ -46,14 +46,9 @@ def to_envelope(env: Environment, params: Any = None) -> Any:
     """
     suites.require_suite(suites.SUITES["envelope"], "to_envelope")
     one_agent(env, "to_envelope")
-    params = strongly_typed(env.default_params if params is None else params)
-    if is_concrete(params):
-        check_params(env, params)
-    from jaxrl.interop.envelope_out import ToEnvelope
+    from jaxrl.interop.envelope_out import outward
 
-    made = ToEnvelope(env, params)  # pyright: ignore[reportCallIssue]
-    _ = made.observation_space, made.action_space  # a space that Envelope has not is an error now
-    return made
+    return outward(env, params)
 
 
 # ---- in

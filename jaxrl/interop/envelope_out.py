@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxrl import registry
-from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree
-from jaxrl.interop.envelope import to_envelope
-from jaxrl.interop.foreign import no_info, typed
+from jaxrl.environment import NO_LIMIT, Environment, check_params, is_concrete, pytree, strongly_typed
+from jaxrl.interop.foreign import no_info, one_agent, typed
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 
 
@@ -42,7 +41,8 @@ class ToEnvelope(envelope.Environment):
     def from_name(cls, env_name: str, env_kwargs: dict[str, Any] | None = None, params: Any = None) -> ToEnvelope:
         """What `envelope.create("jaxrl::<id>")` calls; `env_kwargs` are the static settings of `jaxrl.make`."""
         env, default = registry.make(env_name, **(env_kwargs or {}))
-        return to_envelope(env, default if params is None else params)
+        one_agent(env, "to_envelope")
+        return outward(env, default if params is None else params)
 
     def init(self, key: Array) -> tuple[KeyedState, envelope.InfoContainer]:
         reset_key, key = jax.random.split(key)
@@ -74,6 +74,16 @@ class ToEnvelope(envelope.Environment):
         if not is_concrete(limit) or np.shape(limit) or int(limit) >= NO_LIMIT:
             return None
         return int(limit)
+
+
+def outward(env: Environment, params: Any) -> ToEnvelope:
+    """`to_envelope`, where Envelope is installed and the agent is one."""
+    params = strongly_typed(env.default_params if params is None else params)
+    if is_concrete(params):
+        check_params(env, params)
+    made = ToEnvelope(env, params)  # pyright: ignore[reportCallIssue]
+    _ = made.observation_space, made.action_space  # a space that Envelope has not is an error now
+    return made
 
 
 def _seen(obs: Any) -> Any:

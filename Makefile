@@ -1,7 +1,7 @@
 # Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
 #   make demo    make test    make test-all    make test-slice    make test-shard    make test-budget    make lint
 #   make bench    make bench-all    make results    make baselines    make lock    make test-targets    make docs
-#   make docs-serve    make release-check    make test-jax JAX=0.9.2
+#   make docs-serve    make release-check    make test-jax JAX=0.10.0
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
@@ -101,14 +101,14 @@ docs: $(VENV)-docs/.installed
 docs-serve: $(VENV)-docs/.installed
 	$(MKDOCS) serve
 
-# Builds what would be published and uses it as a reader of README and the notebooks would; the index must be reachable.
 # The quick suite on another jax than the lock's, in an environment of its own, with what pip chooses beside it:
-# make test-jax JAX=0.9.2; without JAX the newest.
+# make test-jax JAX=0.10.0; without JAX the newest.
 test-jax: | $(BIN)/python
 	$(BIN)/python -m venv $(VENV)-jax
 	$(VENV)-jax/bin/python -m pip install --disable-pip-version-check --quiet -e ".[test]" $(if $(JAX),jax==$(JAX))
 	$(VENV)-jax/bin/python -m pytest --light $(PYTEST_ARGS) -m "not slow"
 
+# Builds what would be published and uses it as a reader of README and the notebooks would; the index must be reachable.
 release-check: $(VENV)-release/.installed
 	$(VENV)-release/bin/python .ci/release_check.py
 

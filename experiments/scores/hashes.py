@@ -17,8 +17,8 @@ ENVIRONMENTS, LEARNERS = "jaxrl.envs", "jaxrl.algos"
 @functools.cache
 def of(id: str) -> str:
     """Eight digits, of an id's settings, of the syntax of all files of `jaxrl.envs` that its module imports, to any
-    depth, and of the data beside these files. Comments, docstrings, the words of imports and the version of Python do
-    not count, nor does the core that environments run on.
+    depth, and of the data beside these files. Comments, docstrings, where names are imported from and the version of
+    Python do not count, nor does the core that environments run on.
     """
     entry = registry.environments()[id]
     modules = sorted(imports(str(entry.target).split(":")[0], ENVIRONMENTS))
@@ -100,11 +100,13 @@ def syntax(module: str) -> str:
 
 
 def dumped(x: Any) -> str:
-    """A syntax tree in words, without imports, whose files `imports` finds; `ast.dump` has others in each version
-    of Python.
+    """A syntax tree in words, of `from x import y` without where that is, whose files `imports` finds; `ast.dump` has
+    others in each version of Python.
     """
+    if isinstance(x, ast.ImportFrom):
+        return dumped(x.names)
     if isinstance(x, list):
-        return f"[{' '.join(dumped(y) for y in x if not (docstring(y) or isinstance(y, ast.Import | ast.ImportFrom)))}]"
+        return f"[{' '.join(dumped(y) for y in x if not docstring(y))}]"
     if not isinstance(x, ast.AST):
         return repr(x)
     fields = [(name, value) for name, value in ast.iter_fields(x) if value not in (None, [])]

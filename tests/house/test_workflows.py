@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -88,3 +89,12 @@ def test_actions_are_pinned_by_commit(name):
 def test_rights_are_few(name):
     rights = WORKFLOWS[name]["permissions"]
     assert rights == {"contents": "write" if name == "docs.yml" else "read"}, "docs.yml pushes the site's branch"
+
+
+def test_the_oldest_jax_that_is_tried_is_the_oldest_that_is_allowed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    least = next(word.partition(">=")[2] for word in project["dependencies"] if word.startswith("jax>="))
+    tried = [row["jax"] for row in WORKFLOWS["nightly.yml"]["jobs"]["jax"]["strategy"]["matrix"]["include"]]
+    assert "" in tried and any(jax == least or jax.startswith(f"{least}.") for jax in tried), (least, tried)
+    extras = {row["extra"] for row in WORKFLOWS["nightly.yml"]["jobs"]["extras"]["strategy"]["matrix"]["include"]}
+    assert extras <= project["optional-dependencies"].keys()

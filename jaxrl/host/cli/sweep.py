@@ -189,7 +189,14 @@ def _write_plan(scheduler: str, args: list[str], out: Path, name: str, plan: Any
     programs = plan.write()
     most = max(end - first for first, end in programs)
     # Where the tasks do not see this folder they plan by themselves, and alike, by --at-once.
-    words = ["sweep", *_without(args, OF_THE_PLAN), "--at-once", str(most), "--out", str(out.absolute())]
+    words = [
+        "sweep",
+        *map(_from_anywhere, _without(args, OF_THE_PLAN)),
+        "--at-once",
+        str(most),
+        "--out",
+        str(out.absolute()),
+    ]
     words += ["--trust"] if trusted() else []
     tasks = Tasks(f"sweep-{name}", tuple(words), out.absolute(), len(programs), Path.cwd())
     file, submit = write_plan(scheduler, tasks)
@@ -197,6 +204,15 @@ def _write_plan(scheduler: str, args: list[str], out: Path, name: str, plan: Any
     print(f"written  {file}: look at what a task needs")
     print(f"submit   {submit}")
     return 0
+
+
+def _from_anywhere(word: str) -> str:
+    """A word with the file that it names by its whole path: tasks may begin in another folder."""
+    from jaxrl import registry
+
+    flag, joined, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    is_file = "." in value and Path(value).is_file()
+    return f"{flag}{joined}{Path(value).absolute() if is_file else registry.lasting(value)}"
 
 
 def _without(args: list[str], flags: dict[str, int]) -> list[str]:

@@ -229,7 +229,7 @@ def resume(args: list[str]) -> int:
     refuse_zoo([flags.run], "a policy of the zoo does not go on learning; `jaxrl zoo` says how each was trained.")
     from jaxrl.host.run.recipe import read_recipe
 
-    recipe = read_recipe(flags.run, dataset=flags.dataset, model=flags.model)
+    recipe = read_recipe(flags.run, trains=True, dataset=flags.dataset, model=flags.model)
     run = recipe["run"]
     run["progress"] = flags.progress
     if flags.total_steps is not None:

@@ -49,7 +49,7 @@ class History:
 
     def __exit__(self, *exc: object) -> None:
         if self.logger is not None:
-            self.logger.close()
+            self.logger.close(failed=exc[0] is not None)
 
     def add(self, first: int, rows: dict[str, np.ndarray], last: bool) -> None:
         count = len(rows["loss"])

@@ -56,11 +56,15 @@ class Logger:
         seeds = range(num_seeds or 1) if (num_seeds or 1) <= MOST_SEEDS else range(0)
         known = {"tensorboard": _TensorBoard, "wandb": _WandB}
         self.told: list[Any] = []
-        for logger in loggers:
-            if isinstance(logger, str) and logger in known:
-                self.told.append(known[logger](folder, config, seeds))
-            else:
-                self.told.append(registry.own_function(logger) if isinstance(logger, str) else logger)
+        try:
+            for logger in loggers:
+                if isinstance(logger, str) and logger in known:
+                    self.told.append(known[logger](folder, config, seeds))
+                else:
+                    self.told.append(registry.own_function(logger) if isinstance(logger, str) else logger)
+        except BaseException:
+            self._close_others(failed=True)
+            raise
         self.jsonl = folder.metrics.open("a")
         self.table = folder.table.open("a", newline="")
         self.columns: list[str] | None = None
@@ -98,9 +102,16 @@ class Logger:
         for log in self.told:
             log(what, row)
 
-    def close(self) -> None:
-        for file in (self.jsonl, self.table, *(log for log in self.told if isinstance(log, _TensorBoard | _WandB))):
-            file.close()
+    def close(self, failed: bool = False) -> None:
+        """`failed`: an error ended the run, which W&B marks."""
+        self.jsonl.close()
+        self.table.close()
+        self._close_others(failed)
+
+    def _close_others(self, failed: bool) -> None:
+        for log in self.told:
+            if isinstance(log, _TensorBoard | _WandB):
+                log.close(failed)
 
 
 def of_seed(row: dict[str, Any], i: int) -> dict[str, Any]:
@@ -162,7 +173,7 @@ class _TensorBoard:
         assert self.main.file_writer is not None  # for type checkers: it writes to disk
         self.main.file_writer.add_summary(Summary(value=[Summary.Value(tag="policy", image=image)]), step)
 
-    def close(self) -> None:
+    def close(self, failed: bool) -> None:
         for writer in (self.main, *self.seeds):
             writer.close()
 
@@ -208,9 +219,9 @@ class _WandB:
             else:
                 run.log(told, step=row["step"])
 
-    def close(self) -> None:
+    def close(self, failed: bool) -> None:
         for run in self.runs:
-            run.finish()
+            run.finish(exit_code=int(failed))
 
 
 def _known(folder: RunFolder) -> list[str]:

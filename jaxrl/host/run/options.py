@@ -148,5 +148,7 @@ def check(num_seeds: int | None, run: RunOptions, evaluation: EvalOptions) -> No
         raise ValueError(
             "keep_best: the best checkpoint is that of an evaluation, in a folder: say eval_every and out."
         )
+    if run.loggers and run.out is None:
+        raise ValueError("loggers: they tell of a run that is kept, in a folder: say out. on_progress needs none.")
     if run.video_every is not None and (run.out is None or jax.process_count() > 1):
         raise ValueError(f"video_every={run.video_every}: films need a folder, `out`, and a run of one process.")

@@ -55,7 +55,7 @@ def slurm(tasks: Tasks) -> str:
     task = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
     return f"""#!/bin/bash
 #SBATCH --job-name={tasks.label} --array=0-{tasks.count - 1} --ntasks=1
-#SBATCH --output={shlex.quote(str(tasks.out / "slurm-%a.log"))} --open-mode=append
+#SBATCH --output={shlex.quote(str(tasks.out).replace("%", "%%") + "/slurm-%a.log")} --open-mode=append
 #SBATCH --time=04:00:00 --requeue --signal=B:USR1@{SECONDS_TO_SAVE}
 # What a task needs is said here or to sbatch, as --gpus=1 --partition=NAME. What takes longer than --time takes turns.
 cd {shlex.quote(str(tasks.folder))} || exit 1
@@ -68,7 +68,7 @@ wait $step; status=$?
 if [ "$again" ]; then wait $step; status=$?; fi  # the signal had ended the first wait
 if [ $status -eq {STOPPED} ]; then
   # Preempted or cancelled: Slurm ends this script itself, and puts into the queue what was preempted.
-  if [ "$again" ]; then scontrol requeue {task}; else sleep 600; fi
+  if [ "$again" ]; then scontrol requeue {task}; else sleep 60; fi
 fi
 exit $status
 """
@@ -107,7 +107,7 @@ spec:
         command: [bash, -c]
         args:
         - |
-          exec {tasks.command("JOB_COMPLETION_INDEX")}
+          exec {tasks.command("JOB_COMPLETION_INDEX").replace("$(", "$$(")}
         resources:
           limits:
             nvidia.com/gpu: 1
@@ -170,10 +170,18 @@ SCHEDULERS = {
 def write_plan(scheduler: str, tasks: Tasks) -> tuple[Path, str]:
     """Write the file of a scheduler into the sweep's folder: `(the file, the command that submits it)`.
 
-    Raises ValueError for a scheduler that is none of `SCHEDULERS`.
+    Raises ValueError for a scheduler that is none of `SCHEDULERS`, for words that no line of a file holds, and where
+    the folder would have to be mounted as the root.
     """
     if scheduler not in SCHEDULERS:
         raise ValueError(f"scheduler={scheduler!r}: it must be one of {', '.join(SCHEDULERS)}.")
+    for word in (*tasks.words, str(tasks.folder)):
+        if not word.isprintable():
+            raise ValueError(
+                f"{word!r}: a plan's words stand in one line; this one has characters that end or change it."
+            )
+    if scheduler != "slurm" and tasks.out.parent == Path(tasks.out.anchor):
+        raise ValueError(f"out={tasks.out}: the folder above it is mounted for the tasks: name one further down.")
     its = SCHEDULERS[scheduler]
     file = tasks.out / its.file
     file.write_text(its.text(tasks))

@@ -42,12 +42,12 @@ def trusted() -> bool:
     return _TRUSTED.get()
 
 
-def may_run(recipe: Mapping[str, Any]) -> bool:
-    """Whether all Python that a recipe names may run."""
-    return _TRUSTED.get() or not foreign(recipe)
+def may_run(recipe: Mapping[str, Any], loggers: bool = False) -> bool:
+    """Whether all Python that a recipe names may run, with that of its loggers where training goes on."""
+    return _TRUSTED.get() or not foreign(recipe, loggers)
 
 
-def foreign(recipe: Mapping[str, Any]) -> list[str]:
+def foreign(recipe: Mapping[str, Any], loggers: bool = False) -> list[str]:
     """The words of a recipe that name Python which is neither jaxrl's nor imported by this program already."""
     algo, env_id = recipe.get("algo"), recipe.get("env_id")
     found = []
@@ -57,7 +57,8 @@ def foreign(recipe: Mapping[str, Any]) -> list[str]:
         found.append(env_id)
     run = recipe.get("run")
     words = [recipe.get(part) for part in PARTS]
-    words += [run.get("eval_levels"), run.get("log")] if isinstance(run, dict) else []
+    if isinstance(run, dict):
+        words += [run.get("eval_levels"), *([run.get("log")] if loggers else [])]
     found += [word for word in _strings(words) if CODE.fullmatch(word) and not _known_module(word.partition(":")[0])]
     return list(dict.fromkeys(found))
 

@@ -16,6 +16,7 @@ import jaxrl
 from jaxrl import fit
 from jaxrl.algos import ppo
 from jaxrl.host.run.loggers import Logger, check_loggers, over_seeds, words_of
+from jaxrl.host.run.recipe import read_recipe
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 
 ROW = {"update": 1, "step": 8, "loss": [1.0, 3.0], "episode_return": [None, 2.0]}
@@ -26,13 +27,18 @@ class Recorded:
     """In the place of wandb: what was logged, by run."""
 
     def __init__(self):
-        self.runs, self.calls, self.summaries = {}, [], {}
+        self.runs, self.calls, self.summaries, self.codes = {}, [], {}, []
 
     def init(self, id=None, **settings):
         id = id or f"run{len(self.runs)}"
         self.calls.append(settings)
         rows, summary = self.runs.setdefault(id, []), self.summaries.setdefault(id, {})
-        return SimpleNamespace(id=id, summary=summary, log=lambda row, step: rows.append(row), finish=lambda: None)
+        return SimpleNamespace(
+            id=id,
+            summary=summary,
+            log=lambda row, step: rows.append(row),
+            finish=lambda exit_code: self.codes.append(exit_code),
+        )
 
     def Video(self, path, format):  # noqa: N802 (its name there)
         return path, format
@@ -175,6 +181,25 @@ def test_a_function_of_yours_is_told_all_and_its_word_is_kept(tmp_path, monkeypa
     assert told[4][1]["path"].exists() and told[5][1]["interrupted"] is False
     kept = json.loads((tmp_path / "run" / "config.json").read_text())
     assert kept["recipe"]["run"]["log"] == ["own_logs:log", "own_logs:log"]
+    assert jaxrl.load(tmp_path / "run").about  # what is told while it trains is no reason to refuse to read it
+    with pytest.raises(RunFolderError, match="names Python that is not jaxrl's and would be run: own_logs:log"):
+        read_recipe(tmp_path / "run", trains=True)
+    with pytest.raises(ValueError, match="loggers: they tell of a run that is kept"):
+        fit(algo, jax.random.key(0), 32, loggers=(own_logs.log,), progress=False)
+
+
+def test_a_run_that_an_error_ended_is_marked(tmp_path, wandb):
+    class BadError(Exception):
+        pass
+
+    def bad(what, row):
+        raise BadError
+
+    config = ppo.Config(num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1)
+    algo = ppo.make(jaxrl.make("CartPole-v1")[0], config)
+    with pytest.raises(BadError):
+        fit(algo, jax.random.key(0), 32, out=tmp_path, loggers=("wandb", bad), progress=False)
+    assert wandb.codes == [1]
 
 
 def test_words_of_functions_are_those_by_which_they_are_found():

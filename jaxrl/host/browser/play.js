@@ -48,8 +48,8 @@ function show(state) {
   if (document.activeElement !== $("seed")) $("seed").value = state.seed;
   $("mission").hidden = !state.mission;
   $("mission").textContent = state.mission ? `Mission: ${state.mission}` : "";
-  if (state.terminated) say("Terminated: the episode is over. Enter starts the next one.", "good");
-  else if (state.truncated) say("Truncated: the time is up. Enter starts the next one.", "bad");
+  if (state.terminated) say("Terminated: the episode is over. Enter starts the next one.");
+  else if (state.truncated) say("Truncated: the time is up. Enter starts the next one.");
   else if (state.edits) say(`On a level that was changed ${state.edits === 1 ? "once" : `${state.edits} times`}.`);
   else say(state.time ? "" : "A new episode.");
   $("picture").hidden = !state.picture;

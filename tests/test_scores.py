@@ -109,7 +109,8 @@ def test_every_id_has_a_recipe_that_its_algorithm_takes():
         assert settings.total_steps > 0, id
         if "Flock" in id or "Formation" in id or "Leader" in id or "Meetup" in id:
             assert config.num_envs % jaxrl.make(id)[0].num_agents == 0, id
-    assert registry.family_algo("MiniGrid-MultiRoom-N6-v0") == "ppo_rnn"
+    assert registry.family_algo("MiniGrid-MultiRoom-N6-v0") == "rnd"
+    assert registry.family_algo("MiniGrid-MemoryS11-v0") == "ppo_rnn"  # what is remembered
     assert registry.settings("sac", "MiniGrid-MultiRoom-N6-v0") is None  # no recipe of that algorithm
     assert registry.settings("ppo", "my/tank.py:Tank") is None
 

@@ -227,9 +227,11 @@ def resume(args: list[str]) -> int:
 
     flags = parse(Resume, args, "jaxrl resume", "Go on with a run from its newest whole checkpoint.")
     refuse_zoo([flags.run], "a policy of the zoo does not go on learning; `jaxrl zoo` says how each was trained.")
-    from jaxrl.host.run.recipe import read_recipe
+    from jaxrl.host.run.recipe import read_recipe, refuse_foreign
+    from jaxrl.host.run.run_folder import RunFolder
 
-    recipe = read_recipe(flags.run, trains=True, dataset=flags.dataset, model=flags.model)
+    recipe = read_recipe(flags.run, dataset=flags.dataset, model=flags.model)
+    refuse_foreign(recipe, RunFolder(flags.run).config, loggers=True)
     run = recipe["run"]
     run["progress"] = flags.progress
     if flags.total_steps is not None:

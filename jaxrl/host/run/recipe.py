@@ -181,9 +181,20 @@ def _policy_of(folder: Path) -> tuple[Algorithm, Any]:
     return algo, algo.policy(jax.tree.map(lambda x: x[0], state))
 
 
-def read_recipe(folder: Path, trains: bool = False, **moved: Path | None) -> dict[str, Any]:
+def refuse_foreign(recipe: dict[str, Any], file: Path, loggers: bool = False) -> None:
+    """Raise RunFolderError for a recipe that names Python of somebody else (see `trust`): also its loggers, which are
+    called where training goes on.
+    """
+    if not may_run(recipe, loggers):
+        raise RunFolderError(
+            f"{file} names Python that is not jaxrl's and would be run: {', '.join(foreign(recipe, loggers))}. Say "
+            "--trust (in Python: load(..., trust=True)) if you know who wrote it."
+        )
+
+
+def read_recipe(folder: Path, **moved: Path | None) -> dict[str, Any]:
     """What `experiment` made of the words that started a run, or `fit` of its arguments, and `run.seeds`, how many.
-    What was `moved`, as `dataset`, is where this says; `trains`: the run goes on, and calls its loggers.
+    What was `moved`, as `dataset`, is where this says.
 
     Raises RunFolderError where none is kept, and says why, and for one that names Python of somebody else (see
     `trust`); ValueError for what the run did not learn from.
@@ -194,12 +205,7 @@ def read_recipe(folder: Path, trains: bool = False, **moved: Path | None) -> dic
     if recipe is None:
         why = config.get("no_recipe", "it keeps no recipe.")
         raise RunFolderError(f"{folder} is read by the Python program that made it alone: {why}")
-    if not may_run(recipe, trains):
-        named = ", ".join(foreign(recipe, trains))
-        raise RunFolderError(
-            f"{file} names Python that is not jaxrl's and would be run: {named}. Say --trust (in Python: "
-            "load(..., trust=True)) if you know who wrote it."
-        )
+    refuse_foreign(recipe, file)
     if "made" in recipe:
         recipe["folder"] = str(folder.absolute())
         recipe.pop("arrays", None)  # they are beside the config

@@ -15,8 +15,9 @@ from PIL import Image
 import jaxrl
 from jaxrl import fit, registry
 from jaxrl.algos import ppo
+from jaxrl.host.cli import main
 from jaxrl.host.run.loggers import Logger, check_loggers, over_seeds, words_of
-from jaxrl.host.run.recipe import read_recipe
+from jaxrl.host.run.recipe import read_recipe, refuse_foreign
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 
 ROW = {"update": 1, "step": 8, "loss": [1.0, 3.0], "episode_return": [None, 2.0]}
@@ -162,7 +163,7 @@ def log(what, row):
 """
 
 
-def test_a_function_of_yours_is_told_all_and_its_word_is_kept(tmp_path, monkeypatch):
+def test_a_function_of_yours_is_told_all_and_its_word_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_logs.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -184,7 +185,9 @@ def test_a_function_of_yours_is_told_all_and_its_word_is_kept(tmp_path, monkeypa
     monkeypatch.delitem(registry.own_modules(), "own_logs")  # as in another program
     assert jaxrl.load(tmp_path / "run").algo.name == "ppo"  # reading calls no logger
     with pytest.raises(RunFolderError, match="names Python that is not jaxrl's and would be run: own_logs:log"):
-        read_recipe(tmp_path / "run", trains=True)
+        refuse_foreign(read_recipe(tmp_path / "run"), tmp_path / "run" / "config.json", loggers=True)
+    assert main(["resume", str(tmp_path / "run")]) == 1  # which calls them
+    assert "would be run: own_logs:log" in capsys.readouterr().err
     with pytest.raises(ValueError, match="loggers: they tell of a run that is kept"):
         fit(algo, jax.random.key(0), 32, loggers=(own_logs.log,), progress=False)
 

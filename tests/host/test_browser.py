@@ -200,7 +200,8 @@ def test_a_cell_of_the_board_is_that_of_the_picture(id):
     cell = next(cell for cell in inner if cell not in taken)
     changed = boards.changed(kit.env, level, thing, cell)
     assert {*boards.board_of(kit.env, changed).things[thing]} == {*board.things[thing], cell}
-    assert jax.tree.map(lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype), level, jax.device_get(changed))
+    alike = jax.tree.map(lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype), level, jax.device_get(changed))
+    assert jax.tree.all(alike)
     same = boards.changed(kit.env, jax.device_get(changed), thing, cell)
     jax.tree.map(np.testing.assert_array_equal, same, level)
     if id == "Minesweeper-v0":
@@ -252,9 +253,16 @@ def test_names_and_keys_of_actions():
     mini = {"turn left": "ArrowLeft", "turn right": "ArrowRight", "forward": "ArrowUp"}
     mini |= {"pick up": "p", "drop": "d", "toggle": "t", "done": "o"}
     assert keys("MiniGrid-DoorKey-5x5-v0") == mini
+    xland = {"forward": "ArrowUp", "turn right": "ArrowRight", "turn left": "ArrowLeft"}
+    assert keys("XLand-MiniGrid-R1-9x9") == {**xland, "pick up": "p", "put down": "u", "toggle": "t"}
+    assert [k[0] for k in controls.keys(["move up", "go left", "look right", ""])] == ["ArrowUp", "ArrowLeft", "l", "3"]
     assert [a["keys"] for a in of("Blackjack-v1")["actions"]] == [["0"], ["1"]]
     (entry,) = of("Pendulum-v1")["entries"]
     assert entry == {"name": "torque [N m]", "low": -2, "high": 2, "neutral": 0, "keys": ["ArrowLeft", "ArrowRight"]}
+    ahead, turning = of("JaxNav-v0")["entries"]  # more of w turns to the left
+    assert (ahead["keys"], turning["keys"]) == (["ArrowDown", "ArrowUp"], ["ArrowRight", "ArrowLeft"])
+    across, upright = of("PointMass-v0")["entries"]
+    assert (across["keys"], upright["keys"]) == (["ArrowLeft", "ArrowRight"], ["ArrowDown", "ArrowUp"])
     assert [e["keys"] for e in of("Quadcopter-Hover-v0")["entries"]][:2] == [["a", "q"], ["s", "w"]]
     assert [e["n"] for e in of("Finite-CC-DFIM-v0")["entries"]] == [8, 8]
     with pytest.raises(ValueError, match="no controls"):

@@ -13,6 +13,13 @@ from jaxrl.spaces import Box, Discrete, MultiDiscrete
 ARROWS = {"left": "ArrowLeft", "right": "ArrowRight", "up": "ArrowUp", "down": "ArrowDown"}
 ARROWS |= {"west": "ArrowLeft", "east": "ArrowRight", "north": "ArrowUp", "south": "ArrowDown", "forward": "ArrowUp"}
 
+MOVES = ("turn", "move", "go")
+"""Words before a direction; after another one it is none, as in `put down`."""
+
+FORWARD = {"v", "speed", "velocity", "thrust", "throttle", "forward"}
+TURN = {"w", "omega", "turn", "angular", "yaw", "steer", "steering"}
+"""Words in the name of a number that drives ahead, and of one that turns."""
+
 IDLE = ("stay", "none", "noop", "nothing", "wait")
 """Actions that are taken while no key is held, the first that there is."""
 
@@ -39,8 +46,9 @@ def keys(called: Sequence[str]) -> list[list[str]]:
     taken: set[str] = set()
     found: list[list[str]] = []
     for name in called:
-        arrows = [ARROWS[word] for word in name.split() if word in ARROWS and ARROWS[word] not in taken]
-        own = arrows[:1]
+        first, *rest = name.split() or [""]
+        where = rest if first in MOVES else [name]
+        own = [ARROWS[word] for word in where if word in ARROWS and ARROWS[word] not in taken][:1]
         taken |= {*own}
         found.append(own)
     if list(called) == SIGNS:
@@ -67,6 +75,8 @@ def described(space: Any, names: Sequence[str]) -> dict[str, Any]:
         low, high = _ends(space)
         called = list(names) if len(names) == low.size else [f"action[{i}]" for i in range(low.size)]
         pairs = [("ArrowLeft", "ArrowRight"), ("ArrowDown", "ArrowUp")] if low.size <= 2 else map(tuple, COLUMNS)
+        if [_role(name) for name in called] == ["forward", "turn"]:
+            pairs = [("ArrowDown", "ArrowUp"), ("ArrowRight", "ArrowLeft")]  # more turns counter-clockwise
         entries = [
             {"name": name, "low": float(a), "high": float(b), "neutral": float(z), "keys": []}
             for name, a, b, z in zip(called, low, high, neutral(space).reshape(-1), strict=True)
@@ -75,6 +85,12 @@ def described(space: Any, names: Sequence[str]) -> dict[str, Any]:
             entry["keys"] = list(pair)
         return {"kind": "box", "entries": entries}
     raise ValueError(f"actions in {space} have no controls on the page: they are no numbers in one array.")
+
+
+def _role(name: str) -> str | None:
+    """Whether a number drives ahead or turns, by its name without the unit."""
+    words = {*re.findall("[a-z]+", name.lower().partition("[")[0])}
+    return "turn" if words & TURN else "forward" if words & FORWARD else None
 
 
 def _ends(space: Box) -> tuple[np.ndarray, np.ndarray]:

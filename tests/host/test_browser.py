@@ -369,6 +369,27 @@ def test_others_are_refused(pole):
     assert raw(pole, "GET", secret, [own])[1].startswith(b"<!doctype html>")
 
 
+def test_a_path_that_is_no_address(pole):
+    status, said = raw(pole, "GET", "http://[", [("Host", f"127.0.0.1:{pole.port}")])
+    assert status == 400 and b"is no address" in said
+
+
+def test_a_connection_that_is_kept_open_ends_with_stop():
+    served = watch("nowhere")
+    path = "/" + served.url.split("/", 3)[3] + "state"
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.read()
+        served.stop()
+        connection.auto_open = 0  # it is the same connection
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status == 503 and answer.headers["Connection"] == "close"
+        assert b"was stopped" in answer.read()
+
+
 def test_pages_load_nothing_from_elsewhere():
     for file in server.FILES.glob("*.*"):
         if file.suffix in (".html", ".js", ".css"):
@@ -480,6 +501,19 @@ def test_films_of_the_folder_and_no_other_file(tmp_path):
     with watch(tmp_path / "x") as served:
         assert [film["name"] for film in told(served, "state")["films"]] == ["policy-1.gif"]
         assert told(served, "film?name=policy-1.gif").startswith(b"GIF8")
+        whole = told(served, "film?name=policy-1.gif")
+        request = urllib.request.Request(served.url + "film?name=policy-1.gif")
+        for said, first, last in (("0-", 0, len(whole) - 1), ("2-5", 2, 5), ("4-99999", 4, len(whole) - 1)):
+            request.add_header("Range", f"bytes={said}")
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert answer.status == 206 and answer.read() == whole[first : last + 1]
+                assert answer.headers["Content-Range"] == f"bytes {first}-{last}/{len(whole)}"
+        for said in ("bytes=99999-", "bytes=5-2", "bytes=0-1,3-4", "lines=0-1"):
+            assert asked(served, "film?name=policy-1.gif", Range=said) == (200, whole)
+        with (tmp_path / "x" / "media" / "vast.mp4").open("wb") as file:
+            file.truncate(watched.MOST_BYTES + 1)
+        status, answer = asked(served, "film?name=vast.mp4")
+        assert status == 400 and "more than a page shows" in answer["error"]
         for name in ("../config.json", "config.json", "", "%2e%2e/config.json"):
             status, answer = asked(served, f"film?name={name}")
             assert status == 404 and "is no film" in answer["error"]

@@ -11,6 +11,7 @@ import errno
 import hmac
 import json
 import math
+import re
 import secrets
 import sys
 import threading
@@ -80,6 +81,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, page: Page, port: int, framed: bool) -> None:
         self.page, self.framed, self.secret = page, framed, secrets.token_urlsafe(16)
+        self.stopped = False  # connections that are kept open outlive the port
         super().__init__(("127.0.0.1", port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -143,12 +145,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _path(self) -> tuple[str, dict[str, str]] | None:
         """The path behind the secret and what is asked of it; None where the request was refused."""
+        if self.server.stopped:
+            self.close_connection = True
+            self._send(503, {"error": "This page was stopped."})
+            return None
         host = self.headers.get("Host", "")
         if host.rpartition(":")[0] not in NAMES and not self._proxied():
             self.close_connection = True
             self._send(403, {"error": f"Refused: {host[:80]!r} is not this machine."})
             return None
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError as error:
+            self.close_connection = True
+            self._send(400, {"error": f"What was asked for is no address ({error})."})
+            return None
         secret, _, path = asked.path.removeprefix("/").partition("/")
         if not hmac.compare_digest(secret.encode(), self.server.secret.encode()):
             self.close_connection = True
@@ -177,7 +188,11 @@ class _Handler(BaseHTTPRequestHandler):
             content, kind = answer.content, KINDS[answer.suffix]
         else:
             content, kind = json.dumps(plain(answer), allow_nan=False).encode(), "application/json"
-        self.send_response(status)
+        part = self._part(len(content)) if status == 200 and isinstance(answer, Blob) else None
+        self.send_response(status if part is None else 206)
+        if part is not None:
+            self.send_header("Content-Range", f"bytes {part.start}-{part.stop - 1}/{len(content)}")
+            content = content[part.start : part.stop]
         # No charset for pictures; pages are UTF-8.
         self.send_header("Content-Type", f"{kind}; charset=utf-8" if kind.startswith("text/") else kind)
         self.send_header("Content-Length", str(len(content)))
@@ -191,6 +206,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)
+
+    def _part(self, size: int) -> range | None:
+        """The bytes that were asked for, as players of films do; None for all of them. What is no single part of the
+        content is not looked at, as HTTP allows."""
+        said = re.fullmatch(r"bytes=(\d{1,18})-(\d{0,18})", self.headers.get("Range", ""), re.ASCII)
+        if said is None:
+            return None
+        part = range(int(said[1]), min(int(said[2] or size) + 1, size))
+        return part if part else None
 
 
 FILES_OF = {name: ("", "page.css", "page.js", f"{name}.js") for name in ("play", "watch")}
@@ -228,6 +252,7 @@ class Served:
 
     def stop(self) -> None:
         """Serve no longer; the port is free again. Twice is once."""
+        self._server.stopped = True
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()

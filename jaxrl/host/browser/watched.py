@@ -15,7 +15,7 @@ import numpy as np
 from jaxrl.host.browser.server import Blob, Missing
 from jaxrl.host.cli.flags import key_of, refuse_zoo, require_episode_fits
 from jaxrl.host.run import checkpoint
-from jaxrl.host.run.files import read_json
+from jaxrl.host.run.files import MOST_BYTES, read_json
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, Tail, unit_of_steps
 
 POINTS = 300
@@ -166,7 +166,10 @@ class Watched:
         name = asked.get("name", "")
         if name not in [film["name"] for film in self._films()]:
             raise Missing(f"{name[:80]!r} is no film of this run.")
-        return Blob((self.folder.media / name).read_bytes(), Path(name).suffix)
+        file = self.folder.media / name
+        if (size := file.stat().st_size) > MOST_BYTES:  # it is sent from memory
+            raise ValueError(f"{name[:80]!r} has {size} bytes, more than a page shows: open {file} itself.")
+        return Blob(file.read_bytes(), file.suffix)
 
     def _made_film(self, asked: dict[str, str]) -> Blob:
         if self._made is None:

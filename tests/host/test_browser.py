@@ -616,7 +616,9 @@ def test_play_in_chromium(maze):
         assert tab.js("document.getElementById('run').getAttribute('aria-pressed')") == "false"
         tab.key("Enter")
         tab.until("now.seed === 4 && now.time === 0")
+        assert tab.js("document.querySelectorAll('#board button').length") == 0  # built once it is seen
         tab.click("summary")
+        tab.until("document.querySelectorAll('#board button').length === 20")
         walls = tab.js("now.board.things.wall.length")
         free = tab.js("[...document.querySelectorAll('#board button')].findIndex((b) => !b.className)")
         tab.click(f"#board button:nth-child({free + 1})")
@@ -650,8 +652,30 @@ def test_sliders_and_held_keys_in_chromium():
         assert told(served, "state")["action"] == [-2.0]
         tab.let_go("ArrowLeft")
         tab.key(" ")
-        tab.until("!running")
+        tab.until("!running && waiting === 0")
+        # Paused and started again while a step is awaited: one clock goes on, not two.
+        tab.js("act = () => new Promise((done) => (window.steps ??= []).push(done)), undefined")
+        tab.key(" ")
+        tab.until("window.steps?.length === 1")
+        tab.key(" ")
+        tab.key(" ")
+        tab.until("steps.length === 2")
+        tab.js("steps[0](), undefined")
+        time.sleep(0.5)
+        assert tab.js("running && steps.length") == 2
+        tab.key(" ")
         assert tab.errors == []
+
+
+@needs_chromium
+def test_only_steps_are_left_out_in_chromium(maze):
+    told(maze, "reset", {"seed": 3})
+    with chromium() as tab:
+        tab.open(maze.url)
+        tab.until("!!now")
+        tab.js("act(0), act(0), act(0), next(), next(), undefined")
+        tab.until("waiting === 0")
+        assert tab.js("[now.seed, now.time]") == [5, 0]
 
 
 @needs_chromium

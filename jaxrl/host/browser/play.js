@@ -5,6 +5,7 @@ let about, now; // what never changes, and the state
 let queue = Promise.resolve(); // of requests
 let waiting = 0; // those that are not answered
 let running = false; // on the clock
+let clocks = 0; // that were started; an older one may still wait for its step
 let chosen = null; // the last action by hand, which the clock repeats where no action means none
 let tapped = null; // the action of a key since the last step of the clock
 const held = new Set(); // keys
@@ -15,11 +16,12 @@ function say(words, kind = "") {
   $("words").className = `words ${kind}`;
 }
 
-// One request after another; keys that come faster than answers are left out.
+// One request after another; steps that come faster than answers are left out. A function says what to send once it is
+// this request's turn.
 function change(path, sent) {
-  if (waiting > 1) return queue;
+  if (path === "step" && waiting > 1) return queue;
   waiting += 1;
-  queue = queue.then(() => request(path, sent));
+  queue = queue.then(() => request(path, typeof sent === "function" ? sent() : sent));
   return queue;
 }
 
@@ -115,7 +117,7 @@ function fill(grid, rows, columns, make) {
 
 function showBoard(board) {
   $("level").hidden = !board;
-  if (!board) return;
+  if (!board || !$("level").open) return; // a large one takes longer to build than a step
   const things = Object.keys(board.things);
   if ($("thing").options.length !== things.length) $("thing").replaceChildren(...things.map((x) => new Option(x)));
   const there = {};
@@ -232,9 +234,12 @@ function onClock() {
 
 async function run() {
   const rate = () => about.clock.fps * about.clock.every * Number($("speed").value); // steps a second
+  const mine = ++clocks;
+  const ended = () => !running || mine !== clocks;
   let last = performance.now();
-  while (running) {
+  while (!ended()) {
     await new Promise(requestAnimationFrame);
+    if (ended()) return;
     const due = ((performance.now() - last) * rate()) / 1000;
     const action = onClock();
     if (action === null) last = performance.now();
@@ -244,6 +249,7 @@ async function run() {
     last = performance.now() - Math.min(((due - times) * 1000) / rate(), 50);
     tapped = null;
     await act(action, times);
+    if (ended()) return;
     if (now.terminated || now.truncated) stop();
     else if (now.picture) await $("picture").decode().catch(() => {});
   }
@@ -265,7 +271,7 @@ function toggle() {
 
 // The same level again, or the next seed's.
 const again = () => change("reset", {});
-const next = () => change("reset", { seed: (now.seed + 1) % 2 ** 32 });
+const next = () => change("reset", () => ({ seed: (now.seed + 1) % 2 ** 32 }));
 
 window.addEventListener("keydown", (event) => {
   const { key, target } = event;
@@ -274,6 +280,7 @@ window.addEventListener("keydown", (event) => {
   const onButton = target.matches("button, input[type=checkbox]");
   const letter = key.length === 1 ? key.toLowerCase() : key;
   const { kind, actions, entries } = about.controls;
+  if (event.repeat && [" ", "Enter", "Backspace"].includes(key)) return event.preventDefault();
   held.add(letter);
   let done = true;
   if (key === "Backspace") again();
@@ -292,6 +299,7 @@ window.addEventListener("keydown", (event) => {
 window.addEventListener("keyup", ({ key }) => held.delete(key.length === 1 ? key.toLowerCase() : key));
 window.addEventListener("blur", () => held.clear());
 
+$("level").ontoggle = () => showBoard(now.board);
 $("again").onclick = again;
 $("next").onclick = next;
 $("run").onclick = toggle;

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import types
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -579,13 +581,55 @@ def test_words_of_play(monkeypatch, tmp_path, capsys):
     assert (flags.port, flags.browser) == (8123, False)
     assert command.main(["watch", "runs/later"]) == 0
     assert served.pop()[0].path == Path("runs/later")
+    said = []
+    monkeypatch.setattr(jax.config, "update", lambda *words: said.append(words))
+    assert command.main(["watch", "runs/later"]) == 0 and said == []  # JAX_PLATFORMS of the tests
+    monkeypatch.delenv("JAX_PLATFORMS")
+    assert command.main(["watch", "runs/later"]) == 0 and said == [("jax_platforms", "cpu")]
+    monkeypatch.undo()
+    served.clear()
+    monkeypatch.setattr(browse, "_serve", lambda page, flags: served.append((page, flags)) or 0)
+    monkeypatch.setattr(command, "cache_compilations", lambda: None)
+    monkeypatch.chdir(tmp_path)
     capsys.readouterr()
+    assert command.main("play --seed 3 Maze-v0".split()) == 2
+    assert "before its flags: jaxrl play Maze-v0 --seed 3" in capsys.readouterr().err
     wrong = {"play": 2, "play Mase-v0": 1, "play CartPole-v1 --params.max-steps 0": 1, "watch zoo:x": 1, "watch": 2}
     for words, status in {**wrong, "play CartPole-v1 --seed -9999999999": 1, "play CartPole-v1 --nothing": 2}.items():
         assert command.main(words.split()) == status, words
         assert capsys.readouterr().err.startswith("jaxrl: ")
     assert command.main(["play", "--help"]) == 0 and "usage: jaxrl play" in capsys.readouterr().out
     assert not served
+
+
+def test_a_browser_is_started_without_the_secret(monkeypatch):
+    from jaxrl.host.cli import browse
+
+    class Stop(Exception):
+        pass
+
+    opened, told_of = threading.Event(), {}
+
+    def open_(url):
+        file = Path(urllib.request.url2pathname(url.removeprefix("file://")))
+        modes = [path.stat().st_mode & 0o777 for path in (file, file.parent)]
+        told_of.update(url=url, file=file, modes=modes, text=file.read_text())
+        opened.set()
+
+    def sleep(seconds):
+        assert opened.wait(60)
+        raise Stop
+
+    monkeypatch.setattr(browse.webbrowser, "open", open_)
+    monkeypatch.setattr(browse, "time", types.SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(browse, "_has_display", lambda: True)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(Stop):
+        browse._serve(Watched("nowhere"), browse.PageFlags())
+    url = printed.getvalue().split()[0]
+    assert url.startswith("http://127.0.0.1:") and f"url={url}" in told_of["text"]
+    assert told_of["url"].startswith("file://") and url.split("/")[3] not in told_of["url"]
+    assert told_of["modes"] == [0o600, 0o700] and not told_of["file"].parent.exists()
 
 
 # ---- in a browser

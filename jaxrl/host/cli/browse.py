@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import os
 import sys
+import tempfile
 import threading
 import time
 import webbrowser
@@ -51,6 +53,11 @@ def play(args: list[str]) -> int:
         if {"-h", "--help"} & {*args}:
             print(HELP)
             return 0
+        if args:
+            raise UsageError(
+                "play takes an environment, a run folder or zoo:NAME before its flags: jaxrl play Maze-v0 --seed 3.",
+                "jaxrl play",
+            )
         raise UsageError("play needs an environment, a run folder or zoo:NAME, as in jaxrl play Maze-v0.", "jaxrl play")
     return _of_policy(args) if _is_trained(words[0]) else _of_environment(args)
 
@@ -127,6 +134,11 @@ def watch(args: list[str]) -> int:
         """Run folder, which may train now, have ended, or not be there yet."""
 
     flags = parse(Watch, args, "jaxrl watch", "Curves, evaluations and films of a run in the browser, while it trains.")
+    if not os.environ.get("JAX_PLATFORMS"):
+        import jax
+
+        # For films; the accelerator, and most of its memory, is the training's.
+        jax.config.update("jax_platforms", "cpu")
     from jaxrl.host.browser import Watched
 
     return _serve(Watched(flags.run, flags.dataset), flags)
@@ -136,13 +148,25 @@ def _serve(page: Any, flags: PageFlags) -> int:
     """Serve until Ctrl-C or SIGTERM, which end the command as they end any other."""
     from jaxrl.host.browser import serve
 
-    with serve(page, flags.port, framed=False) as served:
+    with tempfile.TemporaryDirectory(prefix="jaxrl-") as folder, serve(page, flags.port, framed=False) as served:
         print(f"{served.url}  (Ctrl-C ends it)", flush=True)
         if flags.browser and _has_display():
-            threading.Thread(target=webbrowser.open, args=(served.url,), daemon=True).start()
+            file = _redirect(Path(folder), served.url)
+            threading.Thread(target=webbrowser.open, args=(file.as_uri(),), daemon=True).start()
         while True:
             time.sleep(3600)
     return 0
+
+
+def _redirect(folder: Path, url: str) -> Path:
+    """A page that leads to an address, for this user alone: a browser is started with what it is to open among its
+    words, which every user of the machine can read."""
+    file = folder / "open.html"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        to = html.escape(url)
+        out.write(f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={to}">\n')
+        out.write(f'<title>jaxrl</title><a href="{to}">The page</a>\n')
+    return file
 
 
 def _has_display() -> bool:

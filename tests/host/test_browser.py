@@ -553,12 +553,20 @@ def test_a_command_serves_until_it_is_stopped(stop, tmp_path):
     args = [sys.executable, "-m", "jaxrl", "watch", str(tmp_path / "x"), "--no-browser"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(args, cwd=tmp_path, env=env, **pipes) as program:
-        url = program.stdout.readline().split()[0]
-        with urllib.request.urlopen(url, timeout=60) as page:
-            assert b"<title>jaxrl watch</title>" in page.read()
-        program.send_signal(stop)
-        out, err = program.communicate(timeout=60)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell job starts with it ignored
+    try:
+        program = subprocess.Popen(args, cwd=tmp_path, env=env, **pipes)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with program:
+        try:
+            url = program.stdout.readline().split()[0]
+            with urllib.request.urlopen(url, timeout=60) as page:
+                assert b"<title>jaxrl watch</title>" in page.read()
+            program.send_signal(stop)
+            out, err = program.communicate(timeout=60)
+        finally:
+            program.kill()  # or `with` waits for ever
     assert program.returncode == 128 + stop and out == ""
     assert err == ("jaxrl: terminated.\n" if stop == signal.SIGTERM else "")
 

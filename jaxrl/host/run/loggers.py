@@ -122,7 +122,7 @@ def of_seed(row: dict[str, Any], i: int) -> dict[str, Any]:
 
 def over_seeds(row: dict[str, Any]) -> dict[str, Any]:
     """Means over seeds, and of returns the interval, as `episode_return/low` and `episode_return/high`."""
-    told = {name: mean_of(x) for name, x in row.items()}
+    told = {name: x if isinstance(x, dict) else mean_of(x) for name, x in row.items()}
     for name in OF_RETURNS:
         known = [x for x in row[name] if x is not None] if isinstance(row.get(name), list) else []
         if len(known) > 1:

@@ -192,7 +192,7 @@ def test_a_function_of_yours_is_told_all_and_its_word_is_kept(tmp_path, monkeypa
         fit(algo, jax.random.key(0), 32, loggers=(own_logs.log,), progress=False)
 
 
-def test_a_run_that_an_error_ended_is_marked(tmp_path, wandb):
+def test_a_run_of_one_seed_and_one_that_an_error_ended(tmp_path, wandb):
     class BadError(Exception):
         pass
 
@@ -201,9 +201,14 @@ def test_a_run_that_an_error_ended_is_marked(tmp_path, wandb):
 
     config = ppo.Config(num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1)
     algo = ppo.make(jaxrl.make("CartPole-v1")[0], config)
+    settings = {"progress": False, "eval_every": 16, "eval_episodes": 2, "eval_max_steps": 3, "overwrite": True}
+    result = fit(algo, jax.random.key(0), 32, out=tmp_path, loggers=("wandb", "tensorboard"), **settings)
+    summary = wandb.summaries["run0"]
+    assert summary["evaluation"] == result.evaluations[-1]["return"] and summary["interrupted"] is False
+    assert summary["diverged"] == {} and wandb.codes == [0]
     with pytest.raises(BadError):
-        fit(algo, jax.random.key(0), 32, out=tmp_path, loggers=("wandb", bad), progress=False)
-    assert wandb.codes == [1]
+        fit(algo, jax.random.key(0), 32, out=tmp_path, loggers=("wandb", bad), **settings)
+    assert wandb.codes == [0, 1] and len(wandb.runs) == 2
 
 
 def test_words_of_functions_are_those_by_which_they_are_found():

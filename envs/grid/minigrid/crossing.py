@@ -34,7 +34,8 @@ class Crossing(GridTask):
         if self.size % 2 == 0:
             raise ValueError(f"{self.id}: size={self.size} must be odd.")
         if self.num_crossings > self.size - 3:
-            raise ValueError(f"{self.id}: num_crossings={self.num_crossings}; there is room for 0 to {self.size - 3}.")
+            room = f"size={self.size} has room for 0 to {self.size - 3}"
+            raise ValueError(f"{self.id}: num_crossings={self.num_crossings}; {room}.")
         if self.obstacle not in ("lava", "wall"):
             raise ValueError(f"{self.id}: obstacle={self.obstacle!r}; it is 'lava' or 'wall'.")
 

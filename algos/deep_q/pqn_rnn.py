@@ -41,11 +41,11 @@ from jaxrl.algos.deep_q import pqn
 from jaxrl.algos.deep_q.pqn import Policy, td_loss
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
-from jaxrl.nn import nets
+from jaxrl.nn import cells, nets
 from jaxrl.nn.action_values import best_action, best_value, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Network, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
-from jaxrl.nn.recurrent import Carry, Past, Recurrent, burnt_in, first_past, one_step, past_of
+from jaxrl.nn.recurrent import Carry, Past, burnt_in, first_past, one_step, past_of
 from jaxrl.on_policy import epochs
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import Ends, rollout, successor_values
@@ -59,15 +59,15 @@ class Config(pqn.Config):
 
     num_minibatches: int = 16  # gradient steps a pass; divides num_envs
     hidden: tuple[int, ...] = (64, 64)  # widths before the recurrent layer
-    rnn: str = "gru"  # or "lstm"
+    rnn: str = "gru"  # a name of `jaxrl.nn.cells.CELLS`
     rnn_size: int = 64
+    window: int = 32  # steps before the present one that the cells attention and frames see
     burn_in: int = 0  # steps before a rollout that are replayed to refresh its carry; at most num_steps
     forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower, a plain scan
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
-        if self.rnn not in ("gru", "lstm"):
-            raise ValueError(f"rnn={self.rnn!r} is unknown; use gru or lstm (without memory: pqn).")
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size", "window")
+        cells.check_cell(self.rnn, without="pqn")
         if not 0 <= self.burn_in <= self.num_steps:
             raise ValueError(f"burn_in={self.burn_in}: it must be 0 to num_steps={self.num_steps}.")
         check_minibatches(self.num_minibatches, self.num_envs, "num_envs")
@@ -90,17 +90,20 @@ class QNetwork(nn.Module):
     rnn_size: int
     conv: tuple[int, ...] = ()
     forward_mode: bool = False
+    window: int = 32
 
-    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree:
         """The hidden state before an episode."""
-        return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+        return cells.initial_carry(self.rnn, self.rnn_size, self.window, batch_shape)
 
     @nn.compact
     def __call__(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch n"]]:
         """`(hidden, action values)` of observations (T, *batch, ...); `start` (T, *batch): first ones of an episode."""
         x = Encoder(self.observation_space, self.conv, self.activation, layer_norm=self.layer_norm)(obs)
         x = MLP(self.hidden, None, self.activation, layer_norm=self.layer_norm)(x)
-        hidden, x = Recurrent(self.rnn_size, self.rnn, self.forward_mode)(hidden, x, start)
+        hidden, x = cells.layer(self.rnn, self.rnn_size, window=self.window, forward_mode=self.forward_mode)(
+            hidden, x, start
+        )
         return hidden, Dense(self.num_actions, kernel_init=orthogonal())(x)
 
 
@@ -274,7 +277,7 @@ def make(
     observation_space, action_space = spaces_of("pqn_rnn", venv, Discrete)
     if own("network", network) is None:
         body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size, config.conv
-        network = QNetwork(observation_space, action_space.n, *body, config.forward_mode)
+        network = QNetwork(observation_space, action_space.n, *body, config.forward_mode, config.window)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     pqn = _PQNRNN(config, venv, network, observation_space, chosen)
     state = jax.eval_shape(pqn.init, jax.random.key(0))

@@ -3,8 +3,8 @@
 Schulman et al. (2017), "Proximal policy optimization algorithms" (arXiv:1707.06347): objective and details are those
 of `ppo.py`, whose functions this file uses. What recurrence changes:
 
-- Actor and critic have separate GRUs or LSTMs, so that the critic's may see privileged observations and only the
-  actor's is deployed; or, with `shared`, they have one body with two heads.
+- Actor and critic have separate cells (`rnn`, one of `jaxrl.nn.cells`), so that the critic's may see privileged
+  observations and only the actor's is deployed; or, with `shared`, they have one body with two heads.
 - Minibatches are whole sequences of some environments. They are replayed from the carry at the begin of the rollout
   (stored, as in R2D2: Kapturowski et al. 2019), which is reset wherever an episode starts inside the sequence.
 - That carry was computed with older weights. The `burn_in` steps before the rollout are replayed first, with the
@@ -43,11 +43,11 @@ from jaxrl.algos.on_policy import ppo
 from jaxrl.algos.on_policy.ppo import policy_loss
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import shuffled
-from jaxrl.nn import nets
+from jaxrl.nn import cells, nets
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, Encoder, Network, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
-from jaxrl.nn.recurrent import Carry, Past, Recurrent, burnt_in, first_past, one_step, past_of
+from jaxrl.nn.recurrent import Carry, Past, burnt_in, first_past, one_step, past_of
 from jaxrl.on_policy import epochs, explained_variance
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, rollout, successor_values
@@ -66,8 +66,9 @@ class Config:
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (64,)  # widths before the recurrent layer, of actor and critic
     activation: str = "tanh"
-    rnn: str = "gru"  # or "lstm"
+    rnn: str = "gru"  # a name of `jaxrl.nn.cells.CELLS`
     rnn_size: int = 64
+    window: int = 32  # steps before the present one that the cells attention and frames see
     head_hidden: tuple[int, ...] = ()  # widths between the recurrent layer and the heads
     shared: bool = False  # one encoder and body for both: half the work, but the critic sees nothing privileged
     burn_in: int = 0  # steps before a rollout that are replayed to refresh its carry; at most num_steps
@@ -78,9 +79,8 @@ class Config:
     forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower, a plain scan
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
-        if self.rnn not in ("gru", "lstm"):
-            raise ValueError(f"rnn={self.rnn!r} is unknown; use gru or lstm (without memory: ppo).")
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size", "window")
+        cells.check_cell(self.rnn, without="ppo")
         if not 0 <= self.burn_in <= self.num_steps:
             raise ValueError(f"burn_in={self.burn_in}: it must be 0 to num_steps={self.num_steps}.")
         check_minibatches(self.num_minibatches, self.num_envs, "num_envs")
@@ -110,11 +110,14 @@ class RecurrentBody(nn.Module):
     heads: tuple[tuple[int, float], ...]  # (outputs, scale of initial weights) of each head
     forward_mode: bool = False
     head_hidden: tuple[int, ...] = ()
+    window: int = 32
 
     @nn.compact
     def __call__(self, hidden: Any, x: Any, start: Any) -> tuple[Any, ...]:
         x = MLP(self.hidden, None, self.activation)(x)
-        hidden, x = Recurrent(self.rnn_size, self.rnn, self.forward_mode)(hidden, x, start)
+        hidden, x = cells.layer(self.rnn, self.rnn_size, window=self.window, forward_mode=self.forward_mode)(
+            hidden, x, start
+        )
         x = MLP(self.head_hidden, None, self.activation)(x)
         return hidden, *(Dense(out, kernel_init=orthogonal(scale))(x) for out, scale in self.heads)
 
@@ -142,11 +145,12 @@ class RecurrentActorCritic(nn.Module):
     shared: bool = False
     forward_mode: bool = False
     head_hidden: tuple[int, ...] = ()
+    window: int = 32
 
     def setup(self) -> None:
         body = self.hidden, self.activation, self.rnn, self.rnn_size
         policy, value = (self.num_outputs, 0.01), (1, 1.0)
-        last = self.forward_mode, self.head_hidden
+        last = self.forward_mode, self.head_hidden, self.window
         self.actor_encoder = Encoder(self.observation_space, self.conv, self.activation)
         self.actor_body = RecurrentBody(*body, (policy, value) if self.shared else (policy,), *last)
         if not self.shared:
@@ -155,9 +159,9 @@ class RecurrentActorCritic(nn.Module):
         if self.continuous:
             self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_outputs,))
 
-    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree:
         """The hidden states of actor and critic before an episode."""
-        return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+        return cells.initial_carry(self.rnn, self.rnn_size, self.window, batch_shape)
 
     def actor(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Any]:
         """`(hidden, logits (T, *batch, n))`, for a Box `(mean, log_std)` in units of the box in their place.
@@ -395,7 +399,7 @@ def make(
     network = own("network", network)
     if network is None:
         body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
-        last = config.forward_mode, config.head_hidden
+        last = config.forward_mode, config.head_hidden, config.window
         network = RecurrentActorCritic(observation_space, outputs, continuous, *body, *last)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     ppo = _PPORNN(config, venv, network, observation_space, action_space, chosen, loss)

@@ -11,6 +11,7 @@ import pytest
 from jaxrl import make, train
 from jaxrl.algos import ppo, ppo_rnn
 from jaxrl.environment import strongly_typed
+from jaxrl.nn.cells import CELLS
 from jaxrl.nn.losses import normalized
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
@@ -43,6 +44,7 @@ def cartpole(config):
         config.rnn_size,
         shared=config.shared,
         head_hidden=config.head_hidden,
+        window=config.window,
     )
     return algo, network, jax.jit(lambda key: algo.init(key, None, params)), jax.jit(algo.collect)
 
@@ -55,7 +57,11 @@ def final_observations(obs, action):
 
 @pytest.mark.slow
 @pytest.mark.light
-@pytest.mark.parametrize("config", [TINY, LSTM, SHARED], ids=["gru", "lstm", "shared"])
+@pytest.mark.parametrize(
+    "config",
+    [TINY, LSTM, SHARED, *(dataclasses.replace(SHARED, rnn=name, window=4) for name in CELLS[2:])],
+    ids=["gru", "lstm", "shared", *CELLS[2:]],
+)
 def test_acting_bootstrapping_and_replaying(config):
     """Three rollouts with the same weights.
 

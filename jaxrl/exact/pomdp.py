@@ -42,7 +42,7 @@ def bounds(
     beliefs: Float[np.ndarray, "R Y"],
     gamma: float,
     tolerance: float = 1e-2,
-    seconds: float = 60.0,
+    seconds: float | int = 60.0,
 ) -> Bounds:
     """Lower and upper bound of the best return from the observed states `roots` with these `beliefs`, whose rows sum to
     the chance of each root. Ends when they differ by `tolerance`, or after `seconds`.
@@ -52,17 +52,17 @@ def bounds(
     if not 0 < gamma < 1:
         raise ValueError(f"gamma={gamma} must be above 0 and below 1.")
     search = _Search(pomdp, gamma)
+    starts = [(int(x), b) for x, b in zip(roots, beliefs, strict=True)]
     end = time.monotonic() + seconds
     trials = 0
     while True:
-        gaps = [search.gap(x, b) for x, b in zip(roots, beliefs, strict=True)]
+        gaps = [search.gap(x, b) for x, b in starts]
         if sum(gaps) <= tolerance or time.monotonic() > end:
             break
-        start = int(np.argmax(gaps))
-        search.trial(int(roots[start]), beliefs[start], 0.5 * tolerance / len(roots))
+        search.trial(*starts[int(np.argmax(gaps))], 0.5 * tolerance / len(starts))
         trials += 1
-    lower = sum(search.lower(x, b) for x, b in zip(roots, beliefs, strict=True))
-    upper = sum(search.upper(x, b) for x, b in zip(roots, beliefs, strict=True))
+    lower = sum(search.lower(x, b) for x, b in starts)
+    upper = sum(search.upper(x, b) for x, b in starts)
     vectors = [x.used() for x in search.vectors]
     return Bounds(float(lower), float(upper), vectors, [np.array(a) for a in search.actions], trials)
 

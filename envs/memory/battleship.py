@@ -32,6 +32,8 @@ from jaxtyping import Array, Bool, Float, Integer, Key
 from jaxrl.environment import Environment, Hints, Transition, pytree, require_product
 from jaxrl.spaces import Box, Dict, Discrete
 
+from . import drawing
+
 
 @pytree
 class Params:
@@ -150,3 +152,6 @@ class Battleship(Environment):
 
     def action_space(self, params: Params) -> Discrete:
         return Discrete(self.cells)
+
+    def render(self, state: State, params: Params) -> np.ndarray:
+        return drawing.battleship(self.rows, self.columns, state)

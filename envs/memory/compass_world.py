@@ -32,6 +32,8 @@ from jaxtyping import Array, Bool, Float, Integer
 from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.spaces import Box, Discrete
 
+from . import drawing
+
 NORTH, EAST, SOUTH, WEST = range(4)
 FORWARD, RIGHT, LEFT = range(3)
 
@@ -106,3 +108,6 @@ class CompassWorld(Environment):
 
     def action_space(self, params: Params) -> Discrete:
         return Discrete(3)
+
+    def render(self, state: State, params: Params) -> np.ndarray:
+        return drawing.compass_world(self.size, state)

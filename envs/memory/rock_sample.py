@@ -42,6 +42,8 @@ from jaxtyping import Array, Bool, Float, Integer, Key
 from jaxrl.environment import Environment, Hints, Transition, pytree, require_positive, require_product, strongly_typed
 from jaxrl.spaces import Box, Discrete
 
+from . import drawing
+
 NORTH, EAST, SOUTH, WEST, SAMPLE, CHECK = range(6)
 
 PUBLISHED = {
@@ -200,3 +202,6 @@ class RockSample(Environment):
         numbers = np.sort(rocks[..., 0] * self.columns + rocks[..., 1], -1)
         if np.any(numbers[..., 1:] == numbers[..., :-1]):
             raise ValueError(f"{self.id}: rocks={rocks.tolist()}: no two may be in one cell.")
+
+    def render(self, state: State, params: Params) -> np.ndarray:
+        return drawing.rock_sample(self.rows, self.columns, np.asarray(params.rocks), state)

@@ -61,7 +61,7 @@ def test_small_rock_samples_against_exhaustive_search(columns, rocks):
     env = RockSample(2, columns, rocks)
     params = env.default_params.replace(half_distance=jnp.float32(1.0))
     pomdp, roots, beliefs = planning.rock_sample(env, params)
-    gamma, depth = 0.5, 9
+    gamma, depth = 0.4, 6
     found = bounds(pomdp, roots, beliefs, gamma, tolerance=1e-3, seconds=20)
     exact = sum(searched(pomdp, int(x), b, gamma, depth) for x, b in zip(roots, beliefs, strict=True))
     rest = gamma**depth * 10 / (1 - gamma)

@@ -6,7 +6,8 @@ first. Decks: 1, 2 and 3 for Easy, Medium and Hard. The paper's words are "in or
 
 | | |
 |---|---|
-| observation | [1 while cards are shown and others follow, 0 once they are to be repeated; the suit of the card shown, 0 to 3, and 0 while they are repeated] |
+| observation [0] | 1 while cards are shown and others follow, 0 once they are to be repeated |
+| observation [1] | the suit of the card shown, 0 to 3; 0 while they are repeated |
 | action | the suit asked for, 0 to 3; without effect while cards are shown |
 | reward | 1 / N for a right answer, -1 / N for a wrong one, 0 while cards are shown |
 | end | after N - 1 steps of watching and N answers |

@@ -119,7 +119,9 @@ class Battleship(Environment):
         short, long = sorted((self.rows, self.columns))
         lengths = self.ship_lengths
         if not lengths or not all(1 <= length <= long for length in lengths):
-            raise ValueError(f"{self.id}: ship_lengths={lengths} must be some, each from 1 to {long} for {self._board}.")
+            raise ValueError(
+                f"{self.id}: ship_lengths={lengths} must be some, each from 1 to {long} for {self._board}."
+            )
         if sum(lengths) > short * long // 2:
             raise ValueError(f"{self.id}: ship_lengths={lengths} must cover at most half of {self._board}.")
 

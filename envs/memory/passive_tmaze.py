@@ -1,4 +1,4 @@
-"""TMazePassive and TMazeActive: a cue at the start of a corridor says which way to turn at its end, and being late costs.
+"""TMazePassive, TMazeActive: a cue at the start of a corridor says which way to turn at its end; being late costs.
 
 Ni, Ma, Eysenbach and Bacon (2023), "When do transformers shine in RL? Decoupling memory from credit assignment"
 (github twni2016/Memory-RL, `envs/tmaze.py`, commit c9b8b39). Unlike in `TMaze-v0`, staying behind costs at every step:
@@ -19,8 +19,7 @@ what is left to learn is memory, not exploration. The oracle is in cell x = 0 an
 
 Reward: at the last step 1 where y is the goal's; at the step to time t before it -1 / length where x < t - oracle. The
 episode ends after T steps, which is the task's own end; `info["success"]` says whether it ended at the goal. The best
-return is 1, and 1/2 without memory, at any length, of the passive task; of the active one both lose nothing either,
-since looking takes the 2 `oracle` steps that are allowed.
+return is 1 of both tasks, since going back to look costs nothing; a guess at the junction gets 1/2.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class PassiveTMaze(Environment):
 
     @property
     def default_params(self) -> Params:
-        return strongly_typed(Params(length=self.length, oracle=self.oracle))
+        return strongly_typed(Params(length=jnp.int32(self.length), oracle=jnp.int32(self.oracle)))
 
     def initial(self, key: Array, params: Params) -> State:
         goal = 2 * (jax.random.bits(key, dtype=jnp.uint32) >> 31).astype(jnp.int32) - 1

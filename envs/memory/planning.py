@@ -62,7 +62,9 @@ def rock_sample(env: RockSample, params: Params) -> Planned:
             kernel[x, CHECK + rock, 1] = np.diag(1 - seen)
     start = np.asarray(params.start)
     where = [x for x, cell in enumerate(cells) if np.all((start < 0) | (start == cell))]
-    return Planned(Pomdp(reward, successor, kernel), np.array(where), np.full((len(where), hidden), 1 / hidden / len(where)))
+    return Planned(
+        Pomdp(reward, successor, kernel), np.array(where), np.full((len(where), hidden), 1 / hidden / len(where))
+    )
 
 
 def compass(env: CompassWorld, params: compass_world.Params) -> Planned:

@@ -10,7 +10,7 @@ rocks, each good at chance 1/2. Reaching the last column ends the episode.
 | observation | range | |
 |---|---|---|
 | row (rows), column (columns) | 0, 1 | where the rover is, each one-hot |
-| rocks (num_rocks) | -1, 0, 1 | 1 or -1 for the rock just checked, seen as good or bad; 0 for all others and without a check |
+| rocks (num_rocks) | -1, 0, 1 | 1 or -1 for the rock just checked, seen as good or bad; 0 for all others |
 
 | action | |
 |---|---|
@@ -21,12 +21,12 @@ rocks, each good at chance 1/2. Reaching the last column ends the episode.
 Reward: 10 for a sample of a good rock, -10 of a bad one, 10 for leaving (`info["success"]`). Time limit 1,000 steps.
 
 A level is the params: `rocks`, drawn by `generate` among the cells out of the last column, no two in one cell, as POBAX
-draws them for a seed and keeps them; the default is one such draw. Each episode starts, as in POBAX, in any cell out of
-the last column (`params.start` = -1), or in the cell `params.start`. POBAX's discount is 0.99 (0.999 for 15 x 15).
+draws them for a seed and keeps them; the default is one such draw. Each episode starts, as in POBAX, in any cell out
+of the last column (`params.start` = -1), or in the cell `params.start`. POBAX's discount is 0.99 (0.999 for 15 x 15).
 
 The map of Smith and Simmons, which planners are compared on, has its exits beyond the last column and a fixed start:
-`columns` = `rows` + 1 is that map, for (5, 5), (7, 8) and (11, 11) with the rocks of the published files, discount 0.95.
-There a sample where no rock is and a move against the border are not allowed; here they waste a step.
+`columns` = `rows` + 1 is that map, for (5, 5), (7, 8) and (11, 11) with the rocks of the published files; the discount
+is 0.95. There a sample where no rock is and a move against the border are not allowed; here they waste a step.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class TMaze(Environment):
 
     @property
     def default_params(self) -> Params:
-        return strongly_typed(Params(length=self.length, max_steps=max(1000, 2 * (self.length + 2))))
+        return strongly_typed(Params(jnp.int32(max(1000, 2 * (self.length + 2))), jnp.int32(self.length)))
 
     def initial(self, key: Array, params: Params) -> State:
         goal = (jax.random.bits(key, dtype=jnp.uint32) >> 31).astype(jnp.int32)

@@ -69,7 +69,7 @@ def bounds(
 
 def qmdp(pomdp: Pomdp, gamma: float, sweeps: int = 2000) -> Float[np.ndarray, "X Y"]:
     """The best return if all were seen from the next step on: an upper bound, valid after any number of sweeps."""
-    value = np.full(pomdp.reward.shape[::2], max(pomdp.reward.max(), 0.0) / (1 - gamma))
+    value = np.full((pomdp.reward.shape[0], pomdp.reward.shape[2]), max(pomdp.reward.max(), 0.0) / (1 - gamma))
     for _ in range(sweeps):
         after = np.einsum("xaoij,xaoj->xai", pomdp.kernel, value[pomdp.successor], optimize=True)
         new = (pomdp.reward + gamma * after).max(1)

@@ -7,9 +7,8 @@ episode, such as running statistics, belongs into the learner's state instead. A
 observation return a Dict; `FlattenObservation` around them makes it one vector.
 
 `base` has the base class; `actions` has `ClipAction`, `RescaleAction` and `StickyActions`; `memory` has
-`FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten` and
-`FlattenObservation`, `FilterObservation` and `Observed`; `agents` has `agents_as_slots`; `starts` has `FromStates`; `trials` has
-`Trials`.
+`FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten`, `FlattenObservation`,
+`FilterObservation` and `Observed`; `agents` has `agents_as_slots`; `starts` has `FromStates`; `trials` has `Trials`.
 """
 
 from jaxrl.wrappers.actions import ClipAction, RescaleAction, StickyActions, StickyParams

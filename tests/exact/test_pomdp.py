@@ -1,4 +1,4 @@
-"""Bounds on finite POMDPs: a published value, exhaustive search on tiny ones, and a policy played in the environment."""
+"""Bounds on finite POMDPs: a published value, exhaustive search on tiny ones, a policy played in the environment."""
 
 import functools
 
@@ -126,4 +126,6 @@ def test_the_smallest_compass_world_by_hand():
     env = CompassWorld(3)
     pomdp, roots, beliefs = planning.compass(env, env.default_params)
     found = bounds(pomdp, roots, beliefs, 0.9, tolerance=1e-6, seconds=5)
-    assert found.lower == pytest.approx((1 + 1 + 0.9) / 3, abs=1e-5) and found.upper == pytest.approx(found.lower, abs=1e-5)
+    assert found.lower == pytest.approx((1 + 1 + 0.9) / 3, abs=1e-5) and found.upper == pytest.approx(
+        found.lower, abs=1e-5
+    )

@@ -190,7 +190,11 @@ def main() -> None:
         kept = steps(env, env.default_params, rng, walk, ("grid_idx", "goal_dir"))
         out |= {f"tmaze_{length}/{field}": x for field, x in kept.items()}
 
-    for case, size, lengths in (("battleship_3", 3, (2,)), ("battleship_5", 5, (3, 2)), ("battleship_10", 10, (5, 4, 3, 2))):
+    for case, size, lengths in (
+        ("battleship_3", 3, (2,)),
+        ("battleship_5", 5, (3, 2)),
+        ("battleship_10", 10, (5, 4, 3, 2)),
+    ):
         env = pobax("battleship").Battleship(rows=size, cols=size, ship_lengths=lengths)
 
         def shoot(state: Any, rng: np.random.Generator) -> int:
@@ -222,7 +226,8 @@ def main() -> None:
         whole = x.dtype.kind in "fiu" and np.all(x == np.rint(x)) and np.all(np.abs(x) < 128)
         return x.astype(np.int8) if whole and not name.endswith("/reward") else x
 
-    np.savez_compressed(HERE / "memory.npz", **{name: small(name, x) for name, x in out.items()})
+    kept = {name: small(name, x) for name, x in out.items()}
+    np.savez_compressed(HERE / "memory.npz", **kept)  # pyright: ignore[reportArgumentType]
 
 
 if __name__ == "__main__":

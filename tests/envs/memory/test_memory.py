@@ -42,7 +42,9 @@ def test_card_games_are_popgyms(id):
     data = case(id)
     env, params = jaxrl.make(id)
     kind = getattr(env, "kind", "suits")
-    values = {name: face(jnp.asarray(data[name]), kind).astype(jnp.int8) for name in ("cards", "queries") if name in data}
+    values = {
+        name: face(jnp.asarray(data[name]), kind).astype(jnp.int8) for name in ("cards", "queries") if name in data
+    }
 
     def play(values, actions):
         state = env.initial(KEY, params).replace(**values)
@@ -71,7 +73,9 @@ def test_t_maze_is_pobaxs(length):
     env, params = jaxrl.make("TMaze-v0", length=length)
 
     def as_state(prefix):
-        return tmaze.State(zeros(data), *(data[f"{prefix}/{f}"].astype(jnp.int32) for f in ("grid_idx", "goal_dir")))
+        return tmaze.State(
+            zeros(data), *(jnp.asarray(data[f"{prefix}/{f}"], jnp.int32) for f in ("grid_idx", "goal_dir"))
+        )
 
     ts = jax.jit(jax.vmap(lambda s, a: env.step(KEY, s, a, params)))(as_state("before"), data["action"])
     np.testing.assert_array_equal(ts.state.place, as_state("after").place)
@@ -116,7 +120,7 @@ def test_battleship_is_pobaxs(size):
     n, cells = len(data["action"]), size * size
     ships = data["before/board"].reshape(n, cells) > 0
     tried = data["before/hits_misses"].reshape(n, cells) > 0
-    state = battleship.State(zeros(data), ships, tried, zeros(data) - 1, zeros(data) > 0)
+    state = battleship.State(zeros(data), jnp.asarray(ships), jnp.asarray(tried), zeros(data) - 1, zeros(data) > 0)
     ts = jax.jit(jax.vmap(lambda s, a: env.step(KEY, s, a, params)))(state, data["action"])
     np.testing.assert_array_equal(ts.state.tried, data["after/hits_misses"].reshape(n, cells) > 0)
     np.testing.assert_array_equal(ts.obs["obs"][:, :1], data["obs"])
@@ -135,7 +139,10 @@ def test_rock_sample_is_pobaxs(size, rocks):
     params = params.replace(rocks=jnp.asarray(data["rocks"], jnp.int32))
     env.validate(params)
     state = rock_sample.State(
-        zeros(data), data["before/position"].astype(jnp.int32), data["before/rock_morality"] > 0, zeros(data)[:, None]
+        zeros(data),
+        jnp.asarray(data["before/position"], jnp.int32),
+        jnp.asarray(data["before/rock_morality"] > 0),
+        zeros(data)[:, None],
     )
     reading = data["obs"][:, 2 * size :]
     # The reading is random: what the sensor showed there is given here.
@@ -146,7 +153,12 @@ def test_rock_sample_is_pobaxs(size, rocks):
     def step(state, action, shown):
         after = rock_sample.dynamics(state, action, shown, (size, size), params)
         left = after.place[1] == size - 1
-        return after, sum(rock_sample.reward(state, action, left, params).values()), left, env.observe(KEY, after, params)
+        return (
+            after,
+            sum(rock_sample.reward(state, action, left, params).values()),
+            left,
+            env.observe(KEY, after, params),
+        )
 
     after, reward, left, obs = step(state, data["action"].astype(np.int32), shown)
     np.testing.assert_array_equal(after.place, data["after/position"])
@@ -167,7 +179,9 @@ def test_the_sensors_accuracy_is_pobaxs_and_what_is_drawn():
     state = env.initial(KEY, params)
     keys = jax.random.split(KEY, 4000)
     for rock in range(5):
-        step = jax.vmap(lambda k, a=rock_sample.CHECK + rock: env.step(k, state, jnp.int32(a), params).state.reading[a - 5])
+        step = jax.vmap(
+            lambda k, a=rock_sample.CHECK + rock: env.step(k, state, jnp.int32(a), params).state.reading[a - 5]
+        )
         right = np.mean((np.asarray(step(keys)) > 0) == bool(state.good[rock]))
         expected = float(rock_sample.accuracy(state.place, params.rocks, params.half_distance)[rock])
         assert abs(right - expected) < 4 * np.sqrt(expected * (1 - expected) / 4000) + 1e-9
@@ -310,7 +324,9 @@ def test_starts_are_random():
     share(np.asarray(both.cards)[:, 0] == np.asarray(both.queries)[:, 0], 0.5)
 
 
-@pytest.mark.parametrize("id", ["TMaze-v0", "TMazeActive-v0", "Battleship-5x5-v0", "RockSample-5-5-v0", "CompassWorld-v0"])
+@pytest.mark.parametrize(
+    "id", ["TMaze-v0", "TMazeActive-v0", "Battleship-5x5-v0", "RockSample-5-5-v0", "CompassWorld-v0"]
+)
 def test_a_batch_is_a_loop_and_params_do_not_compile_again(id):
     env, params = jaxrl.make(id)
     traces = []

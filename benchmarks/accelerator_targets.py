@@ -36,7 +36,15 @@ SHORT = (
     *("CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "Cont-CC-PMSM-v0", "Breakout-MinAtar"),
     *("Quadcopter-Hover-v0", "MiniGrid-DoorKey-8x8-v0", "Maze-v0", "MiniGrid-FourRooms-v0", "MiniGrid-MultiRoom-N6-v0"),
     *("FrozenLake-v1", "BabyAI-GoToLocal-v0", "GridWorld-v0", "XLand-MiniGrid-R1-9x9", "Game2048-v0", "StumpWalker-v0"),
-    *("BernoulliBandit-v0", "RestlessBandit-v0", "Catch-bsuite", "ProcMaze-v0", "Fishery-v0", "JaxNav-v0"),
+    *(
+        "BernoulliBandit-v0",
+        "RestlessBandit-v0",
+        "Catch-bsuite",
+        "ProcMaze-v0",
+        "Fishery-v0",
+        "JaxNav-v0",
+        "RockSample-7-8-v0",
+    ),
     *("ppo:CartPole-v1,num_envs=2048,num_steps=64", "ppo:MiniGrid-DoorKey-8x8-v0,num_envs=2048,num_steps=64"),
     *("ppo_rnn:CartPole-v1", "dqn:CartPole-v1", "sac:Pendulum-v1", "pqn:CartPole-v1", "a2c:CartPole-v1"),
 )

@@ -7,9 +7,8 @@ episode, such as running statistics, belongs into the learner's state instead. A
 observation return a Dict; `FlattenObservation` around them makes it one vector.
 
 `base` has the base class; `actions` has `ClipAction`, `RescaleAction` and `StickyActions`; `memory` has
-`FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten` and
-`FlattenObservation` and `FilterObservation`; `agents` has `agents_as_slots`; `starts` has `FromStates`; `trials` has
-`Trials`.
+`FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten`, `FlattenObservation`,
+`FilterObservation` and `Observed`; `agents` has `agents_as_slots`; `starts` has `FromStates`; `trials` has `Trials`.
 """
 
 from jaxrl.wrappers.actions import ClipAction, RescaleAction, StickyActions, StickyParams
@@ -18,7 +17,7 @@ from jaxrl.wrappers.base import Wrapper, WrapperState
 from jaxrl.wrappers.memory import ActionHistory, FrameStack, PreviousActionReward, VisitBonus
 from jaxrl.wrappers.starts import FromStates, StartParams
 from jaxrl.wrappers.trials import TrialParams, Trials, TrialState
-from jaxrl.wrappers.vectors import RESERVED, FilterObservation, FlattenObservation, flatten, flatten_space
+from jaxrl.wrappers.vectors import RESERVED, FilterObservation, FlattenObservation, Observed, flatten, flatten_space
 
 __all__ = [
     "RESERVED",
@@ -29,6 +28,7 @@ __all__ = [
     "FlattenObservation",
     "FrameStack",
     "FromStates",
+    "Observed",
     "PreviousActionReward",
     "RescaleAction",
     "StartParams",

@@ -56,6 +56,43 @@ class FilterObservation(Wrapper):
         return Dict({name: inner for name, inner in space.spaces.items() if name in self.keys})
 
 
+@dataclasses.dataclass(frozen=True)
+class Observed(Wrapper):
+    """Of a flat observation (n,) the numbers `indices` alone, in that order: say positions without velocities.
+
+    A Dict observation needs `FilterObservation` or `FlattenObservation` first. Raises ValueError for other observations
+    than vectors, for no index, and for one that is not from 0 to n - 1.
+    """
+
+    indices: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "indices", tuple(int(i) for i in self.indices))
+        self.observation_space(self.env.default_params)
+
+    def observe(self, key: Array, state: Any, params: Any) -> Any:
+        # Slices that are put together: an accelerator gathers at a cost, and knows these places when it compiles.
+        obs = self.env.observe(key, state, params)
+        return jnp.stack([obs[..., i] for i in self.indices], -1)
+
+    def observation_space(self, params: Any) -> Box:
+        space = self.env.observation_space(params)
+        if not isinstance(space, Box) or len(space.shape) != 1:
+            raise ValueError(f"Observed: {self.id} observes {space}; it takes numbers of a vector.")
+        size = space.shape[0]
+        if not self.indices or not all(0 <= i < size for i in self.indices):
+            raise ValueError(f"Observed: indices={self.indices} of {self.id} must be some, from 0 to {size - 1}.")
+        where = list(self.indices)
+        low, high = (jnp.broadcast_to(jnp.asarray(x), space.shape)[jnp.array(where)] for x in (space.low, space.high))
+        return Box(low, high, (len(where),), space.dtype)
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        names = self.env.observation_names
+        return tuple(names[i] for i in self.indices) if names else ()
+
+
 def _reserved(space: Space) -> dict[str, Space]:
     return {name: s for name, s in space.spaces.items() if name in RESERVED} if isinstance(space, Dict) else {}
 

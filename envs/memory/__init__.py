@@ -1,0 +1,1 @@
+"""Tasks that need memory: what has to be known was seen before."""

@@ -24,8 +24,8 @@ class LinearAttention(nn.Module):
     """S[t] = diag(a) S[t-1] + k v^T, o[t] = S[t]^T q, for each head (Yang et al. 2024, eq. 3), and what is around it.
 
     "Gated linear attention transformers with hardware-efficient training", arXiv:2312.06635. a = sigmoid(..)^(1/16) is
-    a gate for each row of S. Outputs are normalised for each head (by their root mean square; the paper: a layer norm), gated, and added to the inputs. Carry: (*batch,
-    heads, features / heads, features / heads).
+    a gate for each row of S. Outputs are normalised for each head, by their root mean square where the paper has a
+    layer norm, then gated and added to the inputs. Carry: (*batch, heads, features / heads, features / heads).
     """
 
     features: int

@@ -6,11 +6,11 @@ of the replay. At each step t of a sequence, with memories m of what was observe
 
     y[t] = r[t] + gamma (1 - terminated[t]) min_k Q'_k(m[t+1], clip(mu'(m[t+1]) + clip(e, -c, c), -1, 1))
 
-with e ~ N(0, sigma) is the target of both critics; every `policy_delay`-th gradient step the actor ascends Q_1(m, mu(m)) and the target
-networks take a Polyak step. A sequence is replayed from the carries that were stored before its burn-in, which every
-network, target networks too, advances with its own weights and without gradient (Kapturowski et al. 2019). Carries are
-reset where an episode starts in a sequence. A truncated step is masked out of the critics' loss, since the observation
-after it is not in the sequence.
+with e ~ N(0, sigma) is the target of both critics; every `policy_delay`-th gradient step the actor ascends Q_1(m,
+mu(m)) and the target networks take a Polyak step. A sequence is replayed from the carries that were stored before its
+burn-in, which every network, target networks too, advances with its own weights and without gradient (Kapturowski et
+al. 2019). Carries are reset where an episode starts in a sequence. A truncated step is masked out of the critics' loss,
+since the observation after it is not in the sequence.
 
 The critics may see privileged observations, which only their body gets. Both have one body and a head each.
 

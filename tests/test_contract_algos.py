@@ -302,7 +302,7 @@ SETUPS = {
     ),
     "r2d2": Setup(
         dict(SEQUENCES, buffer_size=256, n_step=2),
-        dict(DQN_HYPER, exploration_steps=1, epsilon_end=0.5),
+        dict(DQN_HYPER, exploration_steps=1, epsilon_end=0.5, priority_beta=1.0),
         steps=32 * 400,
         value=r2d2_value,
         probes=of_policy_values,

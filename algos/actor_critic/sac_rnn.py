@@ -332,7 +332,7 @@ def make(
         state = sac.init(key)
         hidden, start = state.carry.hidden, state.carry.start
         action = sac.greedy(sac.policy(state), hidden.actor, state.obs, start)[1]
-        seen = one_step((state.obs, start, action))
+        seen = one_step((state.obs, start, jnp.zeros((config.num_envs, *space.shape))))
         return action, sac.critic.apply(state.weights["critic"], hidden.critic, *seen)[1][:, 0]
 
     check_outputs(space, outputs, (config.num_envs, *space.shape), (2, config.num_envs))

@@ -16,8 +16,9 @@ a bootstrap if it terminated. The true successor of a truncated step is not in t
 before it bootstrap from the last observation that is there, the one at which the truncated step was taken, and the
 truncated step itself is masked out of the loss.
 
-DRQN (Hausknecht & Stone 2015, "Deep recurrent Q-learning for partially observable MDPs") is `Config(prioritised=False,
-n_step=1, rescaled=False, double=False, rnn="lstm")`; a `burn_in` of 0 leaves the carry as it was stored.
+Hausknecht and Stone (2015), "Deep recurrent Q-learning for partially observable MDPs": DRQN is `Config(rnn="lstm",
+prioritised=False, n_step=1, rescaled=False, double=False, dueling=False)`. A `burn_in` of 0 leaves the carry as it was
+stored.
 
 Deviations: one learner that acts in several environments with one epsilon, not hundreds of actors with their own; new
 sequences get the largest priority so far, not that of their errors; sequences do not overlap; priorities change after

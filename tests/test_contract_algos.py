@@ -42,6 +42,7 @@ from jaxrl.testing.probes import (
     ObservationActionReward,
     Privileged,
     Probe,
+    Recall,
     Termination,
 )
 
@@ -110,6 +111,27 @@ def dqn_setup(config: Any = (), hyper: Any = (), noisy: bool = False) -> Setup:
         value=q_value,
         probes=of_policy_values,
     )
+
+
+def r2d2_value(algo: Any, state: Any, obs: Any) -> Any:
+    """Of the best allowed action at the start of an episode, as a return."""
+    from jaxrl.algos.deep_q.r2d2 import unscale
+
+    learner = algo.init.__self__
+    carry = algo.initial_carry((len(jax.tree.leaves(obs)[0]),))
+    q, allowed = learner.values(state.weights, obs, carry)[0], learner.allowed(obs)
+    best = jnp.max(q if allowed is None else jnp.where(allowed, q, -jnp.inf), -1)
+    return unscale(best, state.hyper.rescale_eps)
+
+
+def recurrent_value(algo: Any, state: Any, obs: Any) -> Any:
+    """The smaller of the critics' values of the greedy action at the start of an episode."""
+    learner, n = algo.init.__self__, len(jax.tree.leaves(obs)[0])
+    start, hidden = jnp.ones(n, bool), learner.actor.initial_carry((n,))
+    _, unit = learner.greedy(algo.policy(state), hidden, obs, start)
+    one = jax.tree.map(lambda x: x[None], (obs, start, unit))
+    weights, hidden = state.weights["critic"], learner.critic.initial_carry((n,))
+    return jnp.min(learner.critic.apply(weights, hidden, *one)[1], 0)[0]
 
 
 def stream_value(algo: Any, state: Any, obs: Any) -> Any:
@@ -192,6 +214,20 @@ def off_policy_setup(config: Any = (), **hyper: Any) -> Setup:
     )
 
 
+SEQUENCES = dict(num_envs=8, num_steps=4, burn_in=2, num_updates=4, batch_size=16, hidden=(16,), rnn_size=16)
+
+
+def sequences_setup(**hyper: Any) -> Setup:
+    return Setup(
+        dict(SEQUENCES, head_hidden=(16,), buffer_size=256),
+        dict(learning_rate=5e-3, gamma=GAMMA, learning_starts=64, tau=0.05) | hyper,
+        steps=32 * 400,
+        value=recurrent_value,
+        probes=lambda probe: probe.kind == "box",
+        task=Recall("box"),
+    )
+
+
 STREAM = dict(num_steps=50, hidden=(16,), sparsity=0.5, normalize_reward=False)
 
 SETUPS = {
@@ -264,6 +300,16 @@ SETUPS = {
         num_updates=3,
         double=True,  # a weight of the memory has a gradient near 0 here, and Adam makes steps of its rounding
     ),
+    "r2d2": Setup(
+        dict(SEQUENCES, buffer_size=256, n_step=2),
+        dict(DQN_HYPER, exploration_steps=1, epsilon_end=0.5, priority_beta=1.0),
+        steps=32 * 400,
+        value=r2d2_value,
+        probes=of_policy_values,
+        task=DelayedReward(),  # as for ppo_rnn
+    ),
+    "sac_rnn": sequences_setup(alpha=1e-3, alpha_learning_rate=1e-4),
+    "td3_rnn": sequences_setup(exploration_noise=0.5, policy_noise=0.05),
     "stream_q": Setup(
         STREAM,
         dict(gamma=GAMMA, kappa=4.0, exploration_steps=1, epsilon_end=0.5),

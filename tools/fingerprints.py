@@ -529,6 +529,12 @@ def _general() -> Iterator[tuple[str, Made]]:
     yield "barfi", learner("barfi", "Discrete", **ON_POLICY, **barfi)
     yield "pqn", learner("pqn", "Discrete-dict", **ON_POLICY, **PASSES)
     yield "pqn_rnn", learner("pqn_rnn", "Discrete-dict", **ON_POLICY, **PASSES, rnn_size=6)
+    sequences = dict(num_envs=3, num_steps=4, burn_in=2, num_updates=2, batch_size=4, buffer_size=9)
+    sequences |= dict(hidden=(6,), rnn_size=6)
+    yield "r2d2", learner("r2d2", "Discrete-dict", **sequences, n_step=2)
+    yield "r2d2+drqn", learner("r2d2", "Discrete", **sequences, prioritised=False, n_step=1, rnn="lstm")
+    for name in ("sac_rnn", "td3_rnn"):
+        yield name, learner(name, "Box", **sequences, head_hidden=(6,))
     yield "apg", learner("apg", "Box", **ON_POLICY, **PASSES)
     yield "alphazero", learner("alphazero", "Discrete", Still, **ON_POLICY, **PASSES, num_simulations=3)
     yield "evolution", learner("evolution", "Box", population_size=4, num_episodes=2, num_steps=4, hidden=(4,))

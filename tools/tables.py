@@ -96,6 +96,8 @@ _PAGES = {
     "mex": "td3.md",
     "pbt": "population.md",
     "pqn_rnn": "pqn.md",
+    "sac_rnn": "r2d2.md",
+    "td3_rnn": "r2d2.md",
     "reinforce": "a2c.md",
 }
 """Pages of algorithms that are neither on their folder's page nor on one of their own name, in `docs/algos/`."""

@@ -12,11 +12,12 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxrl.environment import split_observation, visible
 from jaxrl.nn.distributions import Categorical, Normal, TanhNormal, mask_logits
-from jaxrl.nn.networks import MLP, Network, encode
+from jaxrl.nn.networks import MLP, Encoder, Network, encode
+from jaxrl.nn.recurrent import Recurrent
 from jaxrl.spaces import Discrete, Space
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
@@ -96,6 +97,79 @@ class Critic(nn.Module):
         x = x if action is None else jnp.concatenate([x, action.astype(x.dtype)], -1)
         q = MLP(self.hidden, self.num_actions or 1, self.activation, layer_norm=self.layer_norm)(x)
         return q if self.num_actions else q[..., 0]
+
+
+class RecurrentActor(nn.Module):
+    """The default policy network with a memory, on time-major sequences, for vectors of actions.
+
+    Its outputs are actions (T, ..., A) in units of the box; with `spread` `(mean, log_std)` before tanh.
+    """
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...]  # widths before the recurrent layer
+    activation: str
+    rnn: str
+    rnn_size: int
+    head_hidden: tuple[int, ...] = ()  # widths after it
+    conv: tuple[int, ...] = ()
+    spread: bool = False
+    out_scale: float = 0.01
+
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+        """The hidden state before an episode."""
+        return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+
+    @nn.compact
+    def __call__(self, hidden: Any, obs: Any, start: Bool[Array, "T *batch"]) -> tuple[Any, Any]:
+        """`(hidden, outputs)` of observations (T, ...); `start` is True at the first ones of an episode."""
+        x = Encoder(self.observation_space, self.conv, self.activation)(obs)
+        x = MLP(self.hidden, None, self.activation)(x)
+        hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
+        outputs = self.action_space.shape[0] * (1 + self.spread)
+        x = MLP(self.head_hidden, outputs, self.activation, out_scale=self.out_scale)(x)
+        return hidden, tuple(jnp.split(x, 2, -1)) if self.spread else jnp.tanh(x)
+
+
+class RecurrentCritic(nn.Module):
+    """The default critics with a memory: `num_critics` heads on one recurrent body, which sees observations alone.
+
+    A body sees whole observations, with their privileged part. An action joins its outputs, so that the values of other
+    actions need no other memory.
+    """
+
+    observation_space: Space
+    hidden: tuple[int, ...]  # widths before the recurrent layer
+    activation: str
+    rnn: str
+    rnn_size: int
+    head_hidden: tuple[int, ...]  # widths after it, of each head
+    conv: tuple[int, ...] = ()
+    num_critics: int = 2
+
+    def setup(self) -> None:
+        self.encoder = Encoder(self.observation_space, self.conv, self.activation, privileged=True)
+        self.mlp = MLP(self.hidden, None, self.activation)
+        self.recurrent = Recurrent(self.rnn_size, self.rnn)
+        self.heads = [MLP(self.head_hidden, 1, self.activation) for _ in range(self.num_critics)]
+
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+        """The hidden state before an episode."""
+        return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+
+    def __call__(
+        self, hidden: Any, obs: Any, start: Bool[Array, "T *batch"], action: Float[Array, "T *batch A"] | None = None
+    ) -> tuple[Any, Array]:
+        """`(hidden, values (K, T, ...))` of observations and actions; without actions `(hidden, features)`."""
+        hidden, features = self.recurrent(hidden, self.mlp(self.encoder(obs)), start)
+        return hidden, features if action is None else self.values(features, action)
+
+    def values(
+        self, features: Float[Array, "T *batch features"], action: Float[Array, "T *batch A"]
+    ) -> Float[Array, "K T *batch"]:
+        """The values of actions, from the features of observations."""
+        x = jnp.concatenate([features, action.astype(features.dtype)], -1)
+        return jnp.stack([head(x)[..., 0] for head in self.heads])
 
 
 @dataclasses.dataclass(frozen=True)

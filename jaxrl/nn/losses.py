@@ -37,6 +37,13 @@ def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Arr
     return jnp.sum(jnp.mean((q - target) ** 2, -1))
 
 
+def masked_critic_loss(
+    q: Float[Array, "K *batch"], target: Float[Array, "*batch"], mask: Bool[Array, "*batch"]
+) -> Float[Array, ""]:
+    """`critic_loss` whose means are over the entries where `mask` is True; zero where it is True nowhere."""
+    return jnp.sum(jnp.where(mask, (q - target) ** 2, 0)) / jnp.maximum(mask.sum(), 1)
+
+
 def expectile_loss(advantage: Float[Array, " B"], expectile: Float[Array, ""] | float) -> Float[Array, ""]:
     """mean |expectile - 1(u < 0)| u^2 of u = Q - V (Kostrikov et al. 2022, equation 5)."""
     return jnp.mean(jnp.where(advantage > 0, expectile, 1 - expectile) * advantage**2)

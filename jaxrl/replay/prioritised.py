@@ -36,7 +36,8 @@ def prioritised(capacity: int) -> Replay:
     stratified, with probability P[i] = p[i]^alpha / sum p^alpha; weights are (size P[i])^-beta divided by the largest
     of the batch.
 
-    `update(state, indices, priorities, alpha) -> state` sets p = priorities, positive ones such as |TD error| + 1e-6.
+    `update(state, indices, priorities, alpha, given=True) -> state` sets p = priorities, positive ones such as
+    |TD error| + 1e-6, for the indices where `given`.
 
     alpha and beta may be traced. Both functions cost O(batch_size log capacity), in a sum tree.
     """
@@ -60,8 +61,9 @@ def prioritised(capacity: int) -> Replay:
         indices: Int[Array, " B"],
         priorities: Float[Array, " B"],
         alpha: float | Float[Array, ""],
+        given: Bool[Array, " B"] | bool = True,
     ) -> PrioritisedRing:
-        tree, largest = with_priorities(state.tree, state.max_priority, indices, priorities, alpha, True)
+        tree, largest = with_priorities(state.tree, state.max_priority, indices, priorities, alpha, given)
         return PrioritisedRing(state.ring, tree, largest)
 
     return Replay(init, add, sample, update)

@@ -223,6 +223,24 @@ class Privileged(Probe):
         return Known({"obs": jnp.zeros((2, 1)), "privileged": jnp.asarray(CUES)[:, None]}, jnp.asarray(CUES), None)
 
 
+class Recall(Probe):
+    """Three steps; the first shows the cue, the other two reward the action that it tells: a carry remembers.
+
+    It is none of `PROBES`, as without a memory it cannot be learned: the same action for both cues earns at most 0.47
+    of 2 in a box, and 1 of 2 where actions are discrete.
+    """
+
+    def transition(self, key: Array, state: ProbeState, action: Any, params: Any) -> Transition:
+        reward = jnp.where(state.time > 0, self.match(action, state.cue), 0)
+        return Transition(state, reward, state.time == 2, jnp.bool_(False), {})
+
+    def observe(self, key: Array, state: ProbeState, params: Any) -> Any:
+        return jnp.where(state.time == 0, state.cue, 0)[None]
+
+    def known(self, gamma: float) -> Known:
+        return Known(jnp.asarray(CUES)[:, None], jnp.full(2, gamma + gamma**2), None)
+
+
 PROBES: tuple[Probe, ...] = (
     ConstantReward(),
     ObservationReward(),
@@ -242,4 +260,4 @@ PROBES: tuple[Probe, ...] = (
     TimeLimit("box"),
     Termination("box"),
 )
-"""Every probe, in the order in which an algorithm should be made to pass them."""
+"""Every probe without a need of memory, in the order in which an algorithm should be made to pass them."""

@@ -1,0 +1,111 @@
+"""Which memory for which task? Recurrent PPO with each cell on tasks that need memory, ten seeds each.
+
+    python experiments/memory/cells.py [--only "TMaze*"] [--cells gru s5] [--seeds 10]
+
+Goes on where it was stopped: a row of cells.json is measured once. Writes cells.png and prints the table of README.md.
+"""
+
+import argparse
+import fnmatch
+import json
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+import jaxrl
+from jaxrl.algos import ppo_rnn
+from jaxrl.evaluation import evaluate
+from jaxrl.host.plotting import bars
+from jaxrl.host.run.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.nn.cells import CELLS
+from jaxrl.wrappers import PreviousActionReward
+
+HERE = Path(__file__).parent
+WINDOWS = {"attention": 64, "frames": 3}
+"""Steps before the present one: of attention, and of frame stacking, whose four frames are what is usual."""
+
+
+class Task(NamedTuple):
+    steps: int  # environment steps of a seed
+    num_steps: int  # of a rollout, so of what gradients pass through
+    best: float  # return
+    cap: int  # steps after which an evaluated episode is cut
+    gamma: float = 0.99
+    settings: dict = {}  # static ones of the environment
+
+
+TASKS = {
+    "TMaze-v0": Task(300_000, 64, 4, 100),
+    "TMazePassive-v0": Task(300_000, 22, 1, 12),
+    "TMazePassive50-v0": Task(1_000_000, 102, 1, 52, 0.999),
+    "TMazePassive200-v0": Task(4_000_000, 201, 1, 202, 0.999),
+    "RepeatFirstEasy-v0": Task(500_000, 51, 1, 52),
+    "RepeatPreviousEasy-v0": Task(1_000_000, 51, 1, 52, 0.9),
+    "AutoencodeEasy-v0": Task(1_000_000, 103, 1, 104, 0.9),
+    "CountRecallEasy-v0": Task(1_000_000, 51, 1, 52, 0.9),
+    "RockSample-5-5-v0": Task(1_500_000, 64, 31.3, 200),
+    "CompassWorld-v0": Task(500_000, 64, 1, 200),
+    "CartPole-P-v0": Task(500_000, 64, 500, 500),
+    "CartPole-V-v0": Task(500_000, 64, 500, 500),
+}
+
+
+def measure(id: str, task: Task, cell: str, seeds: int) -> dict:
+    """Returns of the final policies, greedy, 256 episodes a seed."""
+    env, params = jaxrl.make(id, **task.settings)
+    env = PreviousActionReward(env)
+    config = ppo_rnn.Config(
+        num_envs=32, num_steps=task.num_steps, rnn=cell, window=WINDOWS.get(cell, 1), shared=True
+    )
+    hyper = ppo_rnn.Hyper(gamma=task.gamma, anneal_steps=task.steps)
+    algo = ppo_rnn.make(env, config)
+
+    def run(key):
+        train_key, eval_key = jax.random.split(key)
+        state, _ = jaxrl.train(algo, train_key, task.steps, hyper, params)
+        how = {"num_episodes": 256, "max_steps": task.cap, "greedy": True}
+        return evaluate(algo, algo.policy(state), eval_key, env, params, **how).returns.mean()
+
+    keys = jax.random.split(jax.random.key(0), seeds)
+    began = time.process_time()
+    program = jax.jit(run).lower(keys[0]).compile()
+    compiled = time.process_time()
+    returns = np.array([float(program(key)) for key in keys])
+    return {
+        "returns": [round(float(x), 3) for x in returns],
+        "steps": task.steps,
+        "compile_seconds": round(compiled - began, 1),
+        "seconds_a_seed": round((time.process_time() - compiled) / seeds, 1),
+        "where": environment_of_run(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--cells", nargs="+", default=list(CELLS), choices=CELLS)
+    parser.add_argument("--seeds", type=int, default=10)
+    args = parser.parse_args()
+    path = HERE / "cells.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    for id, task in TASKS.items():
+        for cell in args.cells if fnmatch.fnmatch(id, args.only) else ():
+            if len(found.get(id, {}).get(cell, {}).get("returns", ())) < args.seeds:
+                row = measure(id, task, cell, args.seeds)
+                found = json.loads(path.read_text()) if path.exists() else {}
+                found.setdefault(id, {})[cell] = row
+                path.write_text(json.dumps(found, indent=1) + "\n")
+                print(id, cell, row["returns"], row["seconds_a_seed"], "CPU seconds a seed", flush=True)
+    print("| task | best | " + " | ".join(CELLS) + " |\n|" + "---|" * (len(CELLS) + 2))
+    for id, task in TASKS.items():
+        rows = [found.get(id, {}).get(cell) for cell in CELLS]
+        told = [f"{iqm(r['returns']):.2f} ({min(r['returns']):.2f})" if r else "" for r in rows]
+        print(f"| `{id}` | {task.best:g} | " + " | ".join(told) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -310,7 +310,9 @@ SETUPS = {
         task=DelayedReward(),  # as for ppo_rnn
     ),
     # Without much entropy at first the deeper actor comes to rest at an end of the box, where tanh has no slope.
-    "sac_rnn": sequences_setup(alpha=0.3, alpha_learning_rate=3e-3, target_entropy=-3.0, learning_starts=640),
+    "sac_rnn": sequences_setup(alpha=0.3, alpha_learning_rate=3e-3, target_entropy=-3.0, learning_starts=640)._replace(
+        num_updates=24
+    ),
     "td3_rnn": sequences_setup(exploration_noise=0.5, policy_noise=0.05),
     "stream_q": Setup(
         STREAM,

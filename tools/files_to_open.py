@@ -46,7 +46,7 @@ CONTRACTS: dict[str, str] = {
     "jaxrl/off_policy/learner.py": "Acts and stores, or draws from a dataset, and takes the gradient steps of a rule.",
     "jaxrl/off_policy/outcomes.py": "The same on windows of a dataset, acting by the outcome that is asked for.",
     "jaxrl/off_policy/q_learner.py": "The same of action values: epsilon-greedy, n-step windows, a target network.",
-    "jaxrl/off_policy/sequences.py": "Steps and stores sequences with their carries, and says which steps have a target.",
+    "jaxrl/off_policy/sequences.py": "Stores sequences with their carries, and says which steps have a target.",
     "jaxrl/off_policy/steps.py": "Stepping and storing, and how many gradient steps are due.",
     "jaxrl/meta/agent.py": "An agent that learns by an update rule, whatever the rule is.",
     "jaxrl/meta/rule.py": "The protocol of update rules.",

@@ -158,9 +158,7 @@ def test_loss_and_priorities_by_hand(double, rescaled):
     net, report = stepped(static, batch)
     arrays = jax.tree.map(np.asarray, batch)
     carried = arrays.past.hidden["sum"], arrays.past.obs, arrays.past.start
-    q, target_q = (
-        unrolled(w, unrolled(w, *carried)[0], arrays.obs, arrays.start)[1] for w in (ONLINE, TARGET)
-    )
+    q, target_q = (unrolled(w, unrolled(w, *carried)[0], arrays.obs, arrays.start)[1] for w in (ONLINE, TARGET))
     best = (q if double else target_q).argmax(-1)
     ahead = np.take_along_axis(target_q, best[..., None], -1)[1:, :, 0]
     ahead = np.asarray(r2d2.unscale(jnp.asarray(ahead), EPS)) if rescaled else ahead

@@ -95,8 +95,8 @@ def _informed(pomdp: Pomdp, gamma: float, sweeps: int = 50) -> Float[np.ndarray,
 
 def _blind(pomdp: Pomdp, gamma: float, sweeps: int = 1000) -> Float[np.ndarray, "X A Y"]:
     """The value of taking the same action for ever, from below: a lower bound after any number of sweeps."""
-    value = np.full(pomdp.reward.shape, min(pomdp.reward.min(), 0.0) / (1 - gamma))
-    same = np.arange(value.shape[1])[None, :, None]
+    value = np.full_like(pomdp.reward, min(pomdp.reward.min(), 0.0) / (1 - gamma))
+    same = np.arange(pomdp.reward.shape[1])[None, :, None]
     for _ in range(sweeps):
         after = np.einsum("xaoij,xaoj->xai", pomdp.kernel, value[pomdp.successor, same], optimize=True)
         new = pomdp.reward + gamma * after

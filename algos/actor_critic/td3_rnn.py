@@ -69,15 +69,16 @@ class Config:
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (128,)  # widths before the recurrent layer, of actor and critics
     activation: str = "relu"
-    rnn: str = "gru"  # the recurrent layer, a name that `recurrent.Recurrent` knows
+    rnn: str = "gru"  # a name of `jaxrl.nn.cells.CELLS`
     rnn_size: int = 128
+    window: int = 32  # steps before the present one that the cells attention and frames see
     head_hidden: tuple[int, ...] = (128,)  # widths after the recurrent layer
     policy_delay: int = 2  # gradient steps of the critics for one of the actor
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        sequences.check_config(self)
+        sequences.check_config(self, without="td3")
         check_at_least_one(self, "policy_delay")
 
 
@@ -321,15 +322,14 @@ def make(
             `actor_critic.RecurrentCritic`.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is no vector, several agents, an unknown recurrent layer, or networks
+    Raises ValueError for an action space that is no vector, several agents, or networks
     whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("td3_rnn", venv, Box, between_ends=True)
-    sequences.check_rnn(config)
     body = config.hidden, config.activation, config.rnn, config.rnn_size, config.head_hidden, config.conv
-    actor = own("actor", actor) or RecurrentActor(obs_space, space, *body)
-    critic = own("critic", critic, "values") or RecurrentCritic(obs_space, *body)
+    actor = own("actor", actor) or RecurrentActor(obs_space, space, *body, window=config.window)
+    critic = own("critic", critic, "values") or RecurrentCritic(obs_space, *body, window=config.window)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     td3 = _TD3RNN(config, venv, obs_space, space, actor, critic, uniform(config.buffer_size), chosen)
 

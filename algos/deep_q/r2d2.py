@@ -40,11 +40,11 @@ from jaxtyping import Array, Bool, Float, PyTree
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key
-from jaxrl.nn import nets
+from jaxrl.nn import cells, nets
 from jaxrl.nn.action_values import best_action, check_shape, dueling_values, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Network, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
-from jaxrl.nn.recurrent import Carry, Recurrent, burnt_in, first_past, one_step
+from jaxrl.nn.recurrent import Carry, burnt_in, first_past, one_step
 from jaxrl.off_policy import sequences
 from jaxrl.off_policy.sequences import Rollout, Sequence, State, learns, swapped
 from jaxrl.off_policy.steps import check_ratio, gradient_steps_due, steps_taken
@@ -73,13 +73,14 @@ class Config:
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (64,)  # widths before the recurrent layer
     activation: str = "relu"
-    rnn: str = "gru"  # the recurrent layer, a name that `recurrent.Recurrent` knows
+    rnn: str = "gru"  # a name of `jaxrl.nn.cells.CELLS`
     rnn_size: int = 64
+    window: int = 32  # steps before the present one that the cells attention and frames see
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        sequences.check_config(self)
+        sequences.check_config(self, without="dqn")
         if not 1 <= self.n_step <= self.num_steps:
             raise ValueError(f"n_step={self.n_step}: it must be 1 to num_steps={self.num_steps}.")
 
@@ -124,17 +125,18 @@ class QNetwork(nn.Module):
     rnn: str
     rnn_size: int
     conv: tuple[int, ...] = ()
+    window: int = 32
 
-    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree:
         """The hidden state before an episode."""
-        return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+        return cells.initial_carry(self.rnn, self.rnn_size, self.window, batch_shape)
 
     @nn.compact
     def __call__(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch n"]]:
         """`(hidden, action values)` of observations (T, *batch, ...); `start` (T, *batch): first ones of an episode."""
         x = Encoder(self.observation_space, self.conv, self.activation)(obs)
         x = MLP(self.hidden, None, self.activation)(x)
-        hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
+        hidden, x = cells.layer(self.rnn, self.rnn_size, window=self.window)(hidden, x, start)
         # Both streams of a dueling head are linear: one matrix.
         q = Dense(self.num_actions + self.dueling, kernel_init=orthogonal())(x)
         return hidden, dueling_values(q[..., 0], q[..., 1:]) if self.dueling else q
@@ -352,14 +354,13 @@ def make(
         network: a flax module with the methods `initial_carry` and `__call__` of `QNetwork`.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not Discrete, several agents, an unknown recurrent layer, or a network
+    Raises ValueError for an action space that is not Discrete, several agents, or a network
     whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of("r2d2", venv, Discrete)
     if own("network", network) is None:
-        sequences.check_rnn(config)
-        body = config.hidden, config.activation, config.dueling, config.rnn, config.rnn_size, config.conv
+        body = config.hidden, config.activation, config.dueling, config.rnn, config.rnn_size, config.conv, config.window
         network = QNetwork(observation_space, action_space.n, *body)
     replay = (prioritised if config.prioritised else uniform)(config.buffer_size)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)

@@ -18,9 +18,8 @@ import numpy as np
 import jaxrl
 from jaxrl.algos import ppo_rnn
 from jaxrl.evaluation import evaluate
-from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import iqm
 from jaxrl.nn.cells import CELLS
 from jaxrl.wrappers import PreviousActionReward
 
@@ -58,9 +57,7 @@ def measure(id: str, task: Task, cell: str, seeds: int) -> dict:
     """Returns of the final policies, greedy, 256 episodes a seed."""
     env, params = jaxrl.make(id, **task.settings)
     env = PreviousActionReward(env)
-    config = ppo_rnn.Config(
-        num_envs=32, num_steps=task.num_steps, rnn=cell, window=WINDOWS.get(cell, 1), shared=True
-    )
+    config = ppo_rnn.Config(num_envs=32, num_steps=task.num_steps, rnn=cell, window=WINDOWS.get(cell, 1), shared=True)
     hyper = ppo_rnn.Hyper(gamma=task.gamma, anneal_steps=task.steps)
     algo = ppo_rnn.make(env, config)
 

@@ -1,6 +1,6 @@
 """Draws docs/media/sequence.png: what each step of a sequence with two episodes sees, and where a gradient passes.
 
-    python experiments/memory/picture.py
+python experiments/memory/picture.py
 """
 
 from pathlib import Path

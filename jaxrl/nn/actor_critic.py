@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxrl.environment import split_observation, visible
+from jaxrl.nn import cells
 from jaxrl.nn.distributions import Categorical, Normal, TanhNormal, mask_logits
 from jaxrl.nn.networks import MLP, Encoder, Network, encode
-from jaxrl.nn.recurrent import Recurrent
 from jaxrl.spaces import Discrete, Space
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
@@ -115,17 +115,18 @@ class RecurrentActor(nn.Module):
     conv: tuple[int, ...] = ()
     spread: bool = False
     out_scale: float = 0.01
+    window: int = 32
 
-    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree:
         """The hidden state before an episode."""
-        return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+        return cells.initial_carry(self.rnn, self.rnn_size, self.window, batch_shape)
 
     @nn.compact
     def __call__(self, hidden: Any, obs: Any, start: Bool[Array, "T *batch"]) -> tuple[Any, Any]:
         """`(hidden, outputs)` of observations (T, ...); `start` is True at the first ones of an episode."""
         x = Encoder(self.observation_space, self.conv, self.activation)(obs)
         x = MLP(self.hidden, None, self.activation)(x)
-        hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
+        hidden, x = cells.layer(self.rnn, self.rnn_size, window=self.window)(hidden, x, start)
         outputs = self.action_space.shape[0] * (1 + self.spread)
         x = MLP(self.head_hidden, outputs, self.activation, out_scale=self.out_scale)(x)
         return hidden, tuple(jnp.split(x, 2, -1)) if self.spread else jnp.tanh(x)
@@ -146,16 +147,17 @@ class RecurrentCritic(nn.Module):
     head_hidden: tuple[int, ...]  # widths after it, of each head
     conv: tuple[int, ...] = ()
     num_critics: int = 2
+    window: int = 32
 
     def setup(self) -> None:
         self.encoder = Encoder(self.observation_space, self.conv, self.activation, privileged=True)
         self.mlp = MLP(self.hidden, None, self.activation)
-        self.recurrent = Recurrent(self.rnn_size, self.rnn)
+        self.recurrent = cells.layer(self.rnn, self.rnn_size, window=self.window)
         self.heads = [MLP(self.head_hidden, 1, self.activation) for _ in range(self.num_critics)]
 
-    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree:
         """The hidden state before an episode."""
-        return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+        return cells.initial_carry(self.rnn, self.rnn_size, self.window, batch_shape)
 
     def __call__(
         self, hidden: Any, obs: Any, start: Bool[Array, "T *batch"], action: Float[Array, "T *batch A"] | None = None

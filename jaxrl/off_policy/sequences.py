@@ -21,7 +21,8 @@ from jaxtyping import Array, Bool
 from jaxrl import algorithm
 from jaxrl.algorithm import check_at_least_one
 from jaxrl.environment import pytree
-from jaxrl.nn.recurrent import Carry, Past, Recurrent, past_of
+from jaxrl.nn.cells import check_cell
+from jaxrl.nn.recurrent import Carry, Past, past_of
 from jaxrl.rollout import Ends, rollout
 from jaxrl.vector_env import VectorEnv
 
@@ -57,10 +58,14 @@ class State(algorithm.State):
     past: Past  # what the next sequence is replayed from
 
 
-def check_config(config: Any) -> None:
-    """Raise ValueError for counts below 1, a burn-in longer than a sequence, or a replay that is too small."""
-    counts = "num_envs", "num_steps", "num_updates", "batch_size", "buffer_size", "rnn_size"
+def check_config(config: Any, without: str) -> None:
+    """Raise ValueError for counts below 1, an unknown cell, a burn-in longer than a sequence, or too small a replay.
+
+    `without` is the algorithm without memory, for the message.
+    """
+    counts = "num_envs", "num_steps", "num_updates", "batch_size", "buffer_size", "rnn_size", "window"
     check_at_least_one(config, *counts)
+    check_cell(config.rnn, without)
     if not 0 <= config.burn_in <= config.num_steps:
         raise ValueError(f"burn_in={config.burn_in}: it must be 0 to num_steps={config.num_steps}.")
     least = max(config.num_envs, config.batch_size)
@@ -69,14 +74,6 @@ def check_config(config: Any) -> None:
             f"buffer_size={config.buffer_size}: it counts sequences, and must hold those of a rollout, num_envs="
             f"{config.num_envs}, and a batch, batch_size={config.batch_size}; {least} does."
         )
-
-
-def check_rnn(config: Any) -> None:
-    """Raise ValueError for a recurrent layer that there is not."""
-    try:
-        jax.eval_shape(lambda: Recurrent(config.rnn_size, config.rnn, parent=None).initial_carry(()))
-    except ValueError as error:
-        raise ValueError(f"rnn={config.rnn!r}: {error}") from None
 
 
 def learns(terminated: Bool[Array, "T *batch"], truncated: Bool[Array, "T *batch"]) -> Bool[Array, "T *batch"]:

@@ -339,7 +339,7 @@ def test_it_remembers_a_bit(changes):
         (lambda: r2d2.Config(n_step=21), r"n_step=21.*1 to num_steps=20"),
         (lambda: r2d2.Config(buffer_size=31), r"buffer_size=31.*batch_size=32; 32 does"),
         (lambda: r2d2.Config(num_envs=64, buffer_size=40), r"buffer_size=40.*num_envs=64.*; 64 does"),
-        (lambda: r2d2.make(make("CartPole-v1")[0], r2d2.Config(rnn="lstn")), r"rnn='lstn'.*unknown.*lstm"),
+        (lambda: r2d2.Config(rnn="lstn"), r"rnn='lstn'.*unknown.*lstm"),
         (lambda: r2d2.make(make("CartPole-v1")[0], r2d2.Config(conv=(4,))), r"conv=\(4,\) needs images"),
         (lambda: r2d2.make(make("Pendulum-v1")[0], TINY), r"r2d2 acts in Discrete.*Pendulum-v1"),
         (lambda: r2d2.make(jaxrl.vectorize(make("CartPole-v1")[0], 2), TINY), r"num_envs=2.*says 4"),

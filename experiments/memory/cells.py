@@ -58,7 +58,7 @@ def measure(id: str, task: Task, cell: str, seeds: int) -> dict:
     env, params = jaxrl.make(id, **task.settings)
     env = PreviousActionReward(env)
     config = ppo_rnn.Config(num_envs=32, num_steps=task.num_steps, rnn=cell, window=WINDOWS.get(cell, 1), shared=True)
-    hyper = ppo_rnn.Hyper(gamma=task.gamma, anneal_steps=task.steps)
+    hyper = ppo_rnn.Hyper(gamma=task.gamma, ent_coef=0.05, anneal_steps=task.steps)
     algo = ppo_rnn.make(env, config)
 
     def run(key):

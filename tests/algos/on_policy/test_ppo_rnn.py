@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl import make, train
-from jaxrl.algos import ppo, ppo_rnn
+from jaxrl.algos import a2c, ppo, ppo_rnn
 from jaxrl.environment import strongly_typed
 from jaxrl.nn.cells import CELLS
 from jaxrl.nn.losses import normalized
@@ -203,6 +203,33 @@ def test_the_loss_is_ppos_of_what_the_networks_say():
     entropy = -jnp.mean(jnp.sum(jnp.exp(log_p) * log_p, -1))
     close(total, actor + 0.7 * critic - 0.1 * entropy)
     close([report["policy_loss"], report["value_loss"], report["entropy"]], [actor, critic, entropy])
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_one_unclipped_pass_is_a2c_with_memory():
+    """Huang et al. (2022): at the weights that acted the ratio is 1, so gradients are those of A2C's losses."""
+    config = dataclasses.replace(TINY, num_minibatches=1, burn_in=0, normalize_advantage=False, clip_value=False)
+    _, network, init, collect = cartpole(config)
+    state = init(jax.random.key(1))
+    _, rollout = collect(state)
+    weights, hyper = state.weights, strongly_typed(ppo_rnn.Hyper())
+    advantage = jax.random.normal(jax.random.key(0), rollout.reward.shape)
+    target = advantage + rollout.value
+    past = rollout.past._replace(hidden=jax.tree.map(lambda h: h[None], rollout.past.hidden))
+    parts = rollout.obs, rollout.start, past, rollout.action, rollout.log_prob, rollout.value, advantage, target
+    batch = ppo_rnn.Batch(*parts)
+
+    def a2c_loss(weights):
+        _, logits, value = network.apply(weights, state.carry.hidden, rollout.obs, rollout.start)
+        log_p = jax.nn.log_softmax(logits)
+        taken = jnp.take_along_axis(log_p, rollout.action[..., None], -1)[..., 0]
+        entropy = -jnp.mean(jnp.sum(jnp.exp(log_p) * log_p, -1))
+        actor = a2c.policy_loss(taken.ravel(), advantage.ravel())
+        return actor + hyper.vf_coef * 0.5 * jnp.mean((value - target) ** 2) - hyper.ent_coef * entropy
+
+    ours = jax.grad(lambda w: ppo_rnn.loss(w, batch, hyper, config, network, BOX, Discrete(2))[0])(weights)
+    jax.tree.map(close, ours, jax.grad(a2c_loss)(weights))
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 # Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
 #   make demo    make test    make test-all    make test-slice    make test-shard    make test-budget    make lint
 #   make bench    make bench-all    make results    make baselines    make lock    make test-targets    make docs
-#   make docs-serve    make release-check    make test-jax JAX=0.10.0
+#   make docs-serve    make release-check    make test-jax JAX=0.9.2
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
@@ -102,7 +102,7 @@ docs-serve: $(VENV)-docs/.installed
 	$(MKDOCS) serve
 
 # The quick suite on another jax than the lock's, in an environment of its own, with what pip chooses beside it:
-# make test-jax JAX=0.10.0; without JAX the newest.
+# make test-jax JAX=0.9.2; without JAX the newest.
 test-jax: | $(BIN)/python
 	$(BIN)/python -m venv $(VENV)-jax
 	$(VENV)-jax/bin/python -m pip install --disable-pip-version-check --quiet -e ".[test]" $(if $(JAX),jax==$(JAX))

@@ -307,6 +307,13 @@ def _own_environment(word: str) -> str | Callable[..., Any]:
 
 
 def own_module(word: str) -> ModuleType:
+    """`module_of` a word of who runs this program: `own_modules` remembers that its Python may run."""
+    module = module_of(word)
+    own_modules()[Path(word).stem if word.endswith(".py") else word] = str(Path(module.__file__ or "").resolve())
+    return module
+
+
+def module_of(word: str) -> ModuleType:
     """The module of this name or file, imported as `python -m` or `python file.py` would find it."""
     file = Path(word)
     if word.endswith(".py"):
@@ -327,7 +334,6 @@ def own_module(word: str) -> ModuleType:
         raise ValueError(f"{word!r}: there is no module {error.name!r}, installed or in {folder}.{hint}") from None
     if word.endswith(".py") and Path(module.__file__ or "").resolve() != file.resolve():
         raise ValueError(f"{word!r}: another module is named {name!r} already ({module.__file__}); rename the file.")
-    own_modules()[name] = str(Path(module.__file__ or "").resolve())
     return module
 
 

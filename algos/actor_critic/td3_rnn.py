@@ -250,7 +250,6 @@ class _TD3RNN:
     def gradient_step(self, nets: Nets, key: Array, batch: Sequence, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
         """The critics; every `policy_delay` steps the actor and all targets (Fujimoto et al. 2018, algorithm 1)."""
         critic, actor = (nets[name] for name in self.networks)
-        noise_key, _ = jax.random.split(key)
         settings = hyper.learning_rate, hyper.max_grad_norm
         seen, counts = (batch.obs, batch.start), learns(batch.terminated, batch.truncated)
         actor_past = batch.past._replace(hidden=batch.past.hidden.actor, obs=visible(batch.past.obs))
@@ -258,7 +257,7 @@ class _TD3RNN:
 
         # The target: the target actor and the target critics over the sequence, each after its own burn-in.
         _, action = self.mu(actor.target, burnt_in(actor.target, actor_past, self.actor), *seen)
-        action = smoothed(noise_key, action, hyper.policy_noise, hyper.noise_clip)
+        action = smoothed(key, action, hyper.policy_noise, hyper.noise_clip)
         hidden = burnt_in(critic.target, critic_past, self.critic)
         _, next_q = self.critic.apply(critic.target, hidden, *seen, action)
         next_value = jnp.min(next_q, 0)[1:]

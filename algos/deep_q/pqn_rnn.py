@@ -63,7 +63,7 @@ class Config(pqn.Config):
     rnn_size: int = 64
     window: int = 32  # steps before the present one that the cells attention and frames see
     burn_in: int = 0  # steps before a rollout that are replayed to refresh its carry; at most num_steps
-    forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower, a plain scan
+    forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size", "window")

@@ -17,8 +17,8 @@ before it bootstrap from the last observation that is there, the one at which th
 truncated step itself is masked out of the loss.
 
 Hausknecht and Stone (2015), "Deep recurrent Q-learning for partially observable MDPs": DRQN is `Config(rnn="lstm",
-prioritised=False, n_step=1, rescaled=False, double=False, dueling=False)`. A `burn_in` of 0 leaves the carry as it was
-stored.
+prioritised=False, n_step=1, rescaled=False, double=False, dueling=False)`, but for the carry: the paper's random
+updates begin from zeros, here they begin from the stored one (a `burn_in` of 0 leaves it as it was stored).
 
 Deviations: one learner that acts in several environments with one epsilon, not hundreds of actors with their own; new
 sequences get the largest priority so far, not that of their errors; sequences do not overlap; priorities change after

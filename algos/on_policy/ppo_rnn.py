@@ -76,7 +76,7 @@ class Config:
     clip_value: bool = True
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
-    forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower, a plain scan
+    forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size", "window")

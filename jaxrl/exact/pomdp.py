@@ -67,8 +67,8 @@ def bounds(
     return Bounds(float(lower), float(upper), vectors, [np.array(a) for a in search.actions], trials)
 
 
-def qmdp(pomdp: Pomdp, gamma: float, sweeps: int = 2000) -> Float[np.ndarray, "X Y"]:
-    """The best return if all were seen from the next step on: an upper bound, valid after any number of sweeps."""
+def mdp_values(pomdp: Pomdp, gamma: float, sweeps: int = 2000) -> Float[np.ndarray, "X Y"]:
+    """The best return of each state if all were seen from now on: an upper bound, valid after any number of sweeps."""
     value = np.full((pomdp.reward.shape[0], pomdp.reward.shape[2]), max(pomdp.reward.max(), 0.0) / (1 - gamma))
     for _ in range(sweeps):
         after = np.einsum("xaoij,xaoj->xai", pomdp.kernel, value[pomdp.successor], optimize=True)
@@ -81,7 +81,7 @@ def qmdp(pomdp: Pomdp, gamma: float, sweeps: int = 2000) -> Float[np.ndarray, "X
 
 def _informed(pomdp: Pomdp, gamma: float, sweeps: int = 50) -> Float[np.ndarray, "X A Y"]:
     """The fast informed bound: the value of each action if the state was seen before, but not after, the step."""
-    q = np.repeat(qmdp(pomdp, gamma)[:, None], pomdp.reward.shape[1], 1)
+    q = np.repeat(mdp_values(pomdp, gamma)[:, None], pomdp.reward.shape[1], 1)
     for _ in range(sweeps):
         new = np.empty_like(q)
         for x in range(len(q)):  # one at a time, for the memory

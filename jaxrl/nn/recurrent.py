@@ -28,7 +28,7 @@ class Recurrent(nn.Module):
 
     features: int
     cell: str = "gru"
-    forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower, a plain scan
+    forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower
 
     def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
         """The carry before an episode: zeros (*batch_shape, features), a pair (hidden, cell) of them for an LSTM."""

@@ -10,7 +10,7 @@ import pytest
 from jaxrl.envs.memory import planning
 from jaxrl.envs.memory.compass_world import CompassWorld
 from jaxrl.envs.memory.rock_sample import RockSample, State
-from jaxrl.exact.pomdp import Pomdp, bounds, qmdp
+from jaxrl.exact.pomdp import Pomdp, bounds, mdp_values
 
 
 def tiger():
@@ -67,7 +67,7 @@ def test_small_rock_samples_against_exhaustive_search(columns, rocks):
     rest = gamma**depth * 10 / (1 - gamma)
     assert found.lower - 1e-9 <= exact + rest and exact <= found.upper + 1e-9
     assert found.upper - found.lower < 2e-3
-    assert found.upper <= np.sum(qmdp(pomdp, gamma)[roots] * beliefs) + 1e-9
+    assert found.upper <= np.sum(mdp_values(pomdp, gamma)[roots] * beliefs) + 1e-9
 
 
 def test_the_model_of_rock_sample_is_the_environment():

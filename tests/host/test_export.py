@@ -164,6 +164,9 @@ POLICIES = {
     "dqn": (dqn, "CartPole-v1", dict(num_envs=2, hidden=(32,))),
     "gru": (ppo_rnn, "Pendulum-v1", dict(num_envs=4, hidden=(16,), rnn_size=16)),
     "lstm": (ppo_rnn, "CartPole-v1", dict(num_envs=4, hidden=(16,), rnn_size=8, rnn="lstm")),
+    "s5": (ppo_rnn, "CartPole-v1", dict(num_envs=4, hidden=(16,), rnn_size=8, rnn="s5")),
+    "attention": (ppo_rnn, "CartPole-v1", dict(num_envs=4, hidden=(16,), rnn_size=8, rnn="attention", window=3)),
+    "linear_attention": (ppo_rnn, "CartPole-v1", dict(num_envs=4, hidden=(16,), rnn_size=8, rnn="linear_attention")),
 }
 
 

@@ -18,8 +18,14 @@ KEY = jax.random.key(0)
 T, N, F, H, WINDOW = 37, 3, 5, 16, 7  # longer than two chunks of linear attention and five windows, no multiple of them
 
 
+@pytest.fixture
+def case(made):
+    with jax.enable_x64(True):
+        yield made
+
+
 @pytest.fixture(scope="module", params=CELLS)
-def case(request):
+def made(request):
     """A cell in float64 with weights away from their initial zeros, a used carry, inputs with resets."""
     with jax.enable_x64(True):
         cell = layer(request.param, H, window=WINDOW)
@@ -33,7 +39,7 @@ def case(request):
         weights = jax.tree.map(lambda w: w + 0.2 * jax.random.normal(keys[3], w.shape, jnp.float64), weights)
         run = jax.jit(cell.apply)
         carry = run(weights, carry, inputs[:5], jnp.zeros((5, N), bool))[0]
-        yield cell, weights, carry, inputs, start, run
+        return cell, weights, carry, inputs, start, run
 
 
 def close(a, b, atol=1e-10):
@@ -95,6 +101,18 @@ def test_gradients_are_finite_differences(case):
 
 @pytest.mark.slow
 @pytest.mark.light
+def test_not_even_a_nan_passes_a_start(case):
+    _, weights, carry, inputs, start, run = case
+    inputs = inputs.at[5].set(jnp.nan)
+    start = start.at[8].set(True)
+    whole = run(weights, carry, inputs, start)[1]
+    assert np.isnan(whole[5]).all() and np.isfinite(whole[8:]).all()
+    broken = run(weights, carry, inputs[:6], start[:6])[0]
+    assert np.isfinite(run(weights, broken, inputs[8:9], jnp.ones((1, N), bool))[1]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.light
 def test_nothing_passes_a_start(case):
     _, weights, carry, inputs, start, run = case
     gradient = jax.jit(jax.grad(lambda x: run(weights, carry, x, start)[1][20:, 0].sum()))(inputs)
@@ -117,33 +135,65 @@ def test_carries_take_any_batch_shape(name):
     close(one, (jax.tree.map(lambda x: x[1, 2], last), outputs[:, 1, 2]), atol=1e-5)
 
 
-def test_linear_scan_on_other_platforms_is_the_same_with_its_gradients():
+def test_linear_scan_is_a_loop_on_every_platform_with_its_gradients():
     with jax.enable_x64(True):
-        keys = jax.random.split(KEY, 4)
+        keys = jax.random.split(KEY, 5)
         first, inputs = jax.random.normal(keys[0], (N, H)), jax.random.normal(keys[1], (T, N, H))
         decay = jax.random.uniform(keys[2], (T, N, H)) * jnp.exp(1j * jax.random.normal(keys[3], (T, N, H)))
-        args = first + 0.5j * first, decay, inputs - 0.3j * inputs
+        start = jax.random.bernoulli(keys[4], 0.2, (T, N)).at[0, 1].set(True)[..., None]
+        args = first + 0.5j * first, jnp.where(start, 0, decay), inputs - 0.3j * inputs
 
-        def total(run, args):
-            h = run(*args)
+        def total(run, *args):
+            h = run(*args, start)
             return jnp.sum(jnp.sin(h.real) + h.imag**2)
 
         expected, h = [], args[0]
         for t in range(T):
-            h = decay[t] * h + args[2][t]
+            h = decay[t] * h * ~start[t] + args[2][t]
             expected.append(h)
+        plain = jax.jit(jax.grad(functools.partial(total, scans._loop), (0, 1, 2)))(*args)
+        plain = plain[0], jnp.where(start, 0, plain[1]), plain[2]  # what a start cuts has no gradient
         for run in (scans._loop, scans._associative, scans._recurrence):
-            close(jax.jit(run)(*args), jnp.stack(expected))
-        ours, plain = (
-            jax.jit(jax.grad(functools.partial(total, run)))(args) for run in (scans._recurrence, scans._loop)
-        )
-        close(ours, plain)
+            close(jax.jit(run)(*args, start), jnp.stack(expected))
+        close(jax.jit(jax.grad(functools.partial(total, scans._recurrence), (0, 1, 2)))(*args), plain)
+        backwards = (first, decay.real, inputs, jnp.zeros_like(start))
+        close(scans._associative(*backwards, reverse=True), scans._loop(*backwards, reverse=True))
 
-        def by_forward_mode(x):
-            return scans.linear_scan(first, decay.real, x, jnp.zeros((T, N), bool), forward_mode=True)
+        none = jnp.zeros((T, N), bool)
+        tangent = jax.jvp(
+            lambda x: scans.linear_scan(first, decay.real, x, none, forward_mode=True), (inputs,), (inputs,)
+        )[1]
+        close(tangent, scans.linear_scan(jnp.zeros_like(first), decay.real, inputs, none))
 
-        tangent = jax.jvp(by_forward_mode, (inputs,), (inputs,))[1]
-        close(tangent, scans.linear_scan(jnp.zeros_like(first), decay.real, inputs, jnp.zeros((T, N), bool)))
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("name", ["min_gru", "lru", "s5", "linear_attention"])
+def test_scans_of_accelerators_give_the_same(name, monkeypatch):
+    cell = layer(name, H)
+    inputs, start = jax.random.normal(KEY, (T, N, F)), jax.random.bernoulli(KEY, 0.1, (T, N))
+    carry = cell.initial_carry((N,))
+    weights = cell.init(KEY, carry, inputs, start)
+
+    def everything():
+        return jax.value_and_grad(lambda w: jnp.sin(cell.apply(w, carry, inputs, start)[1]).sum())(weights)
+
+    on_a_cpu = everything()
+    monkeypatch.setattr(scans, "on_cpu", lambda cpu, elsewhere, *args: elsewhere(*args))
+    close(everything(), on_a_cpu, atol=2e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("name", CELLS)
+def test_steps_agree_with_the_sequence_in_float32(name):
+    cell = layer(name, H, window=WINDOW)
+    inputs, start = jax.random.normal(KEY, (T, N, F)), jax.random.bernoulli(KEY, 0.1, (T, N))
+    carry = cell.initial_carry((N,))
+    weights = cell.init(KEY, carry, inputs, start)
+    _, outputs = cell.apply(weights, carry, inputs, start)
+    _, steps = jax.lax.scan(lambda carry, x: cell.apply(weights, carry, *(y[None] for y in x)), carry, (inputs, start))
+    close(steps[:, 0], outputs, atol=2e-5)
 
 
 def in_numpy(name):

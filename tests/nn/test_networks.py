@@ -322,7 +322,7 @@ def test_encode_batches():
     batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (3, 2, *x.shape)), example())
     out = jax.jit(lambda obs: encode(SPACE, obs))(batch)
     assert out.shape == (3, 2, 10) and out.dtype == jnp.float32
-    np.testing.assert_array_equal(out[2, 1], encode(SPACE, example()))
+    np.testing.assert_array_max_ulp(out[2, 1], encode(SPACE, example()), 1)  # compiled or not: jax 0.9 rounds apart
     np.testing.assert_array_equal(jax.vmap(lambda obs: encode(SPACE, obs))(batch), out)
 
 

@@ -169,7 +169,7 @@ def _imported(word: str, folder: Path) -> Any:
         for place in _places(source):
             if place.resolve().is_relative_to(folder.resolve()):
                 raise NotMadeError(f"{source} lies in the run folder {folder}, from which no Python is run.")
-        module = registry.own_module(source)
+        module = registry.module_of(source)  # what a recipe names is not thereby trusted
     found = _found(module, name)
     if found is None:
         raise NotMadeError(f"{source} has no {name}.")

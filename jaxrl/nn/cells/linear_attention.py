@@ -15,7 +15,7 @@ from jaxrl.nn.networks import Dense
 CHUNK = 16
 """Steps whose outputs are computed at once; between chunks the state is carried by a loop."""
 GATE = 16
-"""The gates' log sigmoids are divided by this number, so that gates begin near 1 (Yang et al. 2024, section 4.3)."""
+"""The gates' log sigmoids are divided by this number, so that gates begin near 1 (Yang et al. 2024)."""
 LEAST = -8.0
 """The least logarithm of a step's decay: a factor of 0.0003."""
 
@@ -77,23 +77,29 @@ def gated_linear_attention(
         x = jnp.pad(x, [(0, -steps % size)] + [(0, 0)] * (x.ndim - 1))
         return jnp.moveaxis(x.reshape(-1, size, *x.shape[1:]), 1, -1)
 
+    def summed(x: Array, axis: int) -> Array:
+        return x if size == 1 else jnp.cumsum(x, axis)
+
+    # A weight of 0 would not stop a NaN of an episode before.
+    value = jnp.where(jnp.isfinite(value), value, 0)
+    log_decay = jnp.maximum(jnp.where(jnp.isnan(log_decay), LEAST, log_decay), LEAST)
     # Steps that fill the last chunk have no key and no decay: they leave the state as it is.
-    q, k, v, log_decay = (
-        jnp.swapaxes(chunks(x), -1, -2) for x in (query, key, value, jnp.maximum(log_decay, LEAST))
-    )  # (chunks, *batch, h, size, d)
-    episode = jnp.cumsum(chunks(start), -1)[..., None, :]  # (chunks, *batch, 1, size)
-    total = jnp.cumsum(log_decay, -2)  # of log decays from the chunk's begin
+    q, k, v, log_decay = (jnp.swapaxes(chunks(x), -1, -2) for x in (query, key, value, log_decay))
+    # (chunks, *batch, h, size, d)
+    episode = summed(chunks(start).astype(jnp.int32), -1)[..., None, :]  # (chunks, *batch, 1, size)
+    total = summed(log_decay, -2)  # of log decays since the chunk began
     middle = total - total[..., size // 2, None, :]
     scores = (q * jnp.exp(middle)) @ jnp.swapaxes(k * jnp.exp(-middle), -1, -2)
     seen = (episode[..., None] == episode[..., None, :]) & jnp.tril(jnp.ones((size, size), bool))
-    from_before = jnp.where((episode == 0)[..., None], jnp.exp(total), 0)
-    kept = k * jnp.where((episode == episode[..., -1:])[..., None], jnp.exp(total[..., -1:, :] - total), 0)
+    kept = k * jnp.exp(total[..., -1:, :] - total)
+    kept = jnp.where((episode == episode[..., -1:])[..., None], kept, 0)
     added = jnp.swapaxes(kept, -1, -2) @ v
     flat = (len(q), *batch, -1)
-    decay = jnp.broadcast_to(from_before[..., -1, :, None], added.shape)
+    decay = jnp.broadcast_to(jnp.exp(total[..., -1, :, None]), added.shape)
+    resets = episode[..., 0, -1] > 0
     first, decay, driven = state.reshape(*batch, -1), decay.reshape(flat), added.reshape(flat)
-    after = linear_scan(first, decay, driven, jnp.zeros(decay.shape[:-1], bool), forward_mode).reshape(added.shape)
+    after = linear_scan(first, decay, driven, resets, forward_mode).reshape(added.shape)
     before = jnp.concatenate([state[None], after[:-1]])
-    out = jnp.where(seen, scores, 0) @ v + (q * from_before) @ before
+    out = jnp.where(seen, scores, 0) @ v + jnp.where((episode == 0)[..., None], (q * jnp.exp(total)) @ before, 0)
     out = jnp.moveaxis(jnp.swapaxes(out, -1, -2), -1, 1)
     return after[-1], out.reshape(-1, *out.shape[2:])[:steps]

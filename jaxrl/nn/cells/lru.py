@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.nn.cells.linear_scan import linear_scan
+from jaxrl.nn.cells.linear_scan import complex_scan
 from jaxrl.nn.networks import Dense
 
 RADII = 0.9, 0.999
@@ -44,16 +44,17 @@ class LRU(nn.Module):
         log_log_radius = self.param("nu", _nu, (n,))
         log_angle = self.param("theta", _theta, (n,))
         log_gamma = self.param("gamma", lambda key, shape: _log_gamma(log_log_radius), (n,))
-        decay = jnp.exp(-jnp.exp(log_log_radius) + 1j * jnp.exp(log_angle))
+        radius, angle = jnp.exp(-jnp.exp(log_log_radius)), jnp.exp(log_angle)
+        decay = radius * jnp.cos(angle), radius * jnp.sin(angle)
         into = Dense(2 * n, use_bias=False, kernel_init=nn.initializers.normal(1 / math.sqrt(2 * n)), name="B")(x)
         real, imaginary = jnp.split(into, 2, -1)
-        driven = jnp.exp(log_gamma) * (real + 1j * imaginary)
-        h = linear_scan(carry[0] + 1j * carry[1], decay, driven, start, self.forward_mode)
-        seen = jnp.concatenate([h.real, h.imag], -1)
+        driven = jnp.exp(log_gamma) * real, jnp.exp(log_gamma) * imaginary
+        h = complex_scan(carry, decay, driven, start, self.forward_mode)
+        seen = jnp.concatenate(h, -1)
         out = Dense(n, use_bias=False, kernel_init=nn.initializers.normal(1 / math.sqrt(n)), name="C")(seen)
         y = nn.gelu(out + self.param("D", nn.initializers.normal(1.0), (n,)) * x)
         y = Dense(n, name="glu")(y) * nn.sigmoid(Dense(n, name="glu_gate")(y))
-        return (h[-1].real, h[-1].imag), residual + y
+        return (h[0][-1], h[1][-1]), residual + y
 
 
 def _nu(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
@@ -73,4 +74,4 @@ def _theta(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Arra
 
 
 def _log_gamma(nu: Any) -> Array:
-    return 0.5 * jnp.log(1 - jnp.exp(-2 * jnp.exp(nu)))
+    return 0.5 * jnp.log(-jnp.expm1(-2 * jnp.exp(nu)))

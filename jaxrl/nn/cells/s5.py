@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.nn.cells.linear_scan import linear_scan
+from jaxrl.nn.cells.linear_scan import Pair, complex_scan
 from jaxrl.nn.networks import Dense
 
 STEPS = 1e-3, 1e-1
@@ -50,15 +50,26 @@ class S5(nn.Module):
         imaginary = self.param("imaginary", lambda key, shape: jnp.asarray(eigenvalues.imag, jnp.float32), (n // 2,))
         log_step = self.param("log_step", _log_step, (n // 2,))
         # The real part stays below zero, whatever the optimiser does.
-        continuous = jnp.minimum(real, -1e-4) + 1j * imaginary
-        decay = jnp.exp(continuous * jnp.exp(log_step))
+        decay, hold = held(jnp.minimum(real, -1e-4), imaginary, jnp.exp(log_step))
         into = Dense(n, use_bias=False, kernel_init=functools.partial(_into_eigenbasis, vectors), name="B")(u)
-        into = into[..., : n // 2] + 1j * into[..., n // 2 :]
-        x = linear_scan(carry[0] + 1j * carry[1], decay, into * (decay - 1) / continuous, start, self.forward_mode)
-        seen = jnp.concatenate([x.real, x.imag], -1)
+        into = into[..., : n // 2], into[..., n // 2 :]
+        driven = hold[0] * into[0] - hold[1] * into[1], hold[0] * into[1] + hold[1] * into[0]
+        x = complex_scan(carry, decay, driven, start, self.forward_mode)
+        seen = jnp.concatenate(x, -1)
         out = Dense(n, use_bias=False, kernel_init=functools.partial(_out_of_eigenbasis, vectors), name="C")(seen)
         y = nn.gelu(out + self.param("D", nn.initializers.normal(1.0), (n,)) * u)
-        return (x[-1].real, x[-1].imag), residual + y * nn.sigmoid(Dense(n, name="gate")(y))
+        return (x[0][-1], x[1][-1]), residual + y * nn.sigmoid(Dense(n, name="gate")(y))
+
+
+def held(real: Any, imaginary: Any, step: Any) -> tuple[Pair, Pair]:
+    """Zero-order hold: exp(lambda step) and (exp(lambda step) - 1) / lambda (Smith et al. 2023, eq. 6), as pairs."""
+    radius, angle = jnp.exp(real * step), imaginary * step
+    decay = radius * jnp.cos(angle), radius * jnp.sin(angle)
+    # exp(lambda step) - 1 without the difference of numbers near 1.
+    grown = jnp.expm1(real * step) * jnp.cos(angle) - 2 * jnp.sin(angle / 2) ** 2, decay[1]
+    size = real**2 + imaginary**2
+    hold = (grown[0] * real + grown[1] * imaginary) / size, (grown[1] * real - grown[0] * imaginary) / size
+    return decay, hold
 
 
 @functools.cache

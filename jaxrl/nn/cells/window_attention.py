@@ -70,6 +70,7 @@ def attend_window(
     ages = ages_of(cache.length, start)
     query, key, value = (jnp.moveaxis(x, 0, -2) for x in (query, key, value))
     key, value = (jnp.concatenate([old, x], -2) for old, x in ((cache.key, key), (cache.value, value)))
+    value = jnp.where(jnp.isfinite(value), value, 0)  # a weight of 0 would not stop a NaN of an episode before
     cache = Cache(key[..., -window:, :], value[..., -window:, :], jnp.minimum(ages[-1] + 1, window))
     age = jnp.minimum(jnp.moveaxis(ages, 0, -1), window)
     size = min(steps, window)
@@ -92,13 +93,15 @@ def attend_window(
 
 def ages_of(length: Int[Array, "*batch"], start: Bool[Array, "T *batch"]) -> Int[Array, "T *batch"]:
     """How many steps of its episode are before each step, where `length` are before the sequence (or more)."""
+    if len(start) == 1:  # acting
+        return jnp.where(start, 0, length).astype(jnp.int32)
     time = jnp.arange(len(start)).reshape(-1, *(1,) * length.ndim)
     last = jax.lax.cummax(jnp.where(start, time, -1), 0)
     return jnp.where(last < 0, length + time, time - last).astype(jnp.int32)
 
 
 def rotate(x: Float[Array, "*batch T h d"], position: Int[Array, " T"]) -> Float[Array, "*batch T h d"]:
-    """`x` with each pair of features turned by position times the pair's frequency, 1 to 1/10,000 (Su et al. 2021)."""
+    """`x` with each pair of features turned by position times 10,000^(-i / pairs), i = 0, 1, ... (Su et al. 2021)."""
     half = x.shape[-1] // 2
     angle = position[:, None, None] * 10_000.0 ** (-jnp.arange(half) / half)
     cosine, sine = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)

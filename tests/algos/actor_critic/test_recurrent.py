@@ -235,7 +235,7 @@ def pendulum(module, rnn="gru", burn_in=3):
 
 @pytest.mark.slow
 @pytest.mark.light
-@pytest.mark.parametrize(("rnn", "burn_in"), [("gru", 3), ("gru", 0), ("lstm", 5)])
+@pytest.mark.parametrize(("rnn", "burn_in"), [("gru", 3), ("gru", 0), ("lstm", 5), ("attention", 3)])
 @MODULES
 def test_stored_carries_and_a_burn_in_are_the_uninterrupted_run(module, rnn, burn_in):
     """Three rollouts with the same weights; the memories of actor and critics are those of one long unroll."""

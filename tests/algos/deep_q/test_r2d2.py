@@ -1,6 +1,7 @@
 """R2D2: targets, loss and priorities against loops in NumPy, what a stored carry and a burn-in give back, learning."""
 
 import dataclasses
+import itertools
 from functools import cache
 
 import flax.linen as nn
@@ -235,8 +236,9 @@ def cartpole(config=TINY):
 
 @pytest.mark.slow
 @pytest.mark.light
-@pytest.mark.parametrize("rnn", ["gru", "lstm"])
-@pytest.mark.parametrize("burn_in", [0, 3, 5])
+@pytest.mark.parametrize(
+    ("rnn", "burn_in"), [*itertools.product(["gru", "lstm"], [0, 3, 5]), ("attention", 3), ("s5", 3), ("frames", 0)]
+)
 def test_a_stored_carry_and_a_burn_in_are_the_uninterrupted_run(rnn, burn_in):
     """Three rollouts with the same weights fill the replay; each sequence's values are those of one long unroll."""
     algo, init, update = cartpole(dataclasses.replace(TINY, rnn=rnn, burn_in=burn_in))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.envs.memory import battleship, compass_world, count_recall, passive_tmaze, rock_sample, tmaze
+from jaxrl.envs.memory import battleship, compass_world, count_recall, rock_sample, tmaze
 from jaxrl.envs.memory.cards import face
 from jaxrl.envs.memory.ids import CARDS, LEVELS, MASKED
 from jaxrl.envs.memory.masked import SHOWN
@@ -279,8 +279,8 @@ def test_ships_lie_on_every_place_as_often():
     assert (narrow.sum(1) == 3).all()
 
 
-def test_an_answer_that_counts_is_one_of_popgyms_ones():
-    """Of each game, the best return is 1: what an answer is worth, times the answers that count."""
+def test_popgyms_answers_that_count_are_worth_1_together():
+    """In its rewards, which ours equal in the test of trajectories: of each game the best return is 1."""
     for id in GAMES:
         env = jaxrl.make(id)[0]
         n = env.num_cards
@@ -427,8 +427,7 @@ def test_masked_tasks_show_one_part_each():
             assert tuple(np.flatnonzero(is_velocity)) == parts[1], names
 
 
-def test_late_mazes_share_one_program_and_cost_what_they_say():
-    """Who never moves loses `penalty` less one step's share and guesses nothing."""
+def test_who_never_moves_in_the_passive_maze_loses_the_penalty():
     env, params = jaxrl.make("TMazePassive-v0")
 
     def still(params):
@@ -439,4 +438,3 @@ def test_late_mazes_share_one_program_and_cost_what_they_say():
         return jax.lax.scan(step, env.initial(KEY, params), None, length=11)[1].sum()
 
     assert float(still(params)) == pytest.approx(-1.0)
-    assert isinstance(env, passive_tmaze.PassiveTMaze)

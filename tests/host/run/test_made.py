@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import curriculum, vectorize
+from jaxrl import curriculum, registry, vectorize
 from jaxrl.algos import ppo
 from jaxrl.algos.curricula import dr, plr
 from jaxrl.envs.quadcopter import dynamics, models
@@ -204,6 +204,7 @@ def test_a_module_in_the_run_folder_is_not_imported(own, tmp_path, monkeypatch):
 def test_what_was_written_by_others_runs_nothing(json, says, tmp_path):
     with pytest.raises((NotMadeError, ModuleNotFoundError), match=says):
         read(json, {}, tmp_path)
+    assert not {"os", "subprocess", "pathlib"} & set(registry.own_modules()), "what it names may run from now on"
 
 
 def test_each_kind_comes_back_as_it_was(own, tmp_path):

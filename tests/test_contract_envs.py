@@ -51,10 +51,12 @@ def test_each_class(id):
 @pytest.mark.parametrize("id", list_envs())
 def test_registered(id):
     """Brax's tasks are one class: the whole contract for three of them. The dearer ones' states hold iterated inverses
-    of mass matrices, which differ by 3e-4 between a program and the same steps one by one."""
+    of mass matrices, which differ by 3e-4 between a program and the same steps one by one; HalfCheetah's state holds
+    accelerations at contacts, which differ by 4e-5."""
     if not registry.is_available(id):
         pytest.skip(f"needs jaxrl[{registry.environments()[id].extra}]")
-    check_environment(*make(id), whole=id not in ON_MJX + DEAR)
+    rtol = 1e-4 if id.startswith("HalfCheetah-") else 1e-5
+    check_environment(*make(id), whole=id not in ON_MJX + DEAR, rtol=rtol)
 
 
 def test_level_functions_of_a_module_are_in_the_kit_of_its_environments():

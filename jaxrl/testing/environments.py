@@ -32,7 +32,12 @@ from jaxrl.vector_env import VectorState, vectorize
 
 
 def check_environment(
-    env: Environment, params: Any = None, key: Array | None = None, num_steps: int = 32, whole: bool = True
+    env: Environment,
+    params: Any = None,
+    key: Array | None = None,
+    num_steps: int = 32,
+    whole: bool = True,
+    rtol: float = 1e-5,
 ) -> None:
     """Raise AssertionError, saying what and where, unless `env` keeps the contract of `jaxrl.environment`.
 
@@ -40,6 +45,8 @@ def check_environment(
     them, where it does; batched params; determinism: from traces and one compiled program. The `whole` contract has a
     dozen more: each key is consumed once, finite derivatives with respect to float actions and params, jit against
     none, one slot alone against a batch of them, the vectorised environment, one compilation, dynamics in float64.
+
+    `rtol`: how far, relatively, floats of a slot alone may be from those in a batch.
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key
@@ -61,7 +68,7 @@ def check_environment(
         _check_integers(env, params, key)
         _check_step(env, params, key, reset, step)
         assert counted.traces == 1, f"step was traced {counted.traces} times for arguments of one type"
-        states = _check_batch(env, params, key, reset, step)
+        states = _check_batch(env, params, key, reset, step, rtol)
         _check_rollout(env, params, key, states, num_steps)
         _check_float64(env, key)
 
@@ -289,7 +296,7 @@ def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step
     step(step_key, ts.state, action, params)
 
 
-def _check_batch(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> Any:
+def _check_batch(env: Environment, params: Any, key: Array, reset: Callable, step: Callable, rtol: float) -> Any:
     """Three slots with equal params, batched in each float leaf, against each slot alone. Returns their first states.
 
     Integer actions are unsigned bytes in the batch, so the comparison is one of integer dtypes, too.
@@ -305,7 +312,8 @@ def _check_batch(env: Environment, params: Any, key: Array, reset: Callable, ste
         alone_obs, state = reset(keys[i], params)
         alone = step(keys[i], state, jax.tree.map(lambda x, i=i: x[i], action), params)
         row = jax.tree.map(lambda x, i=i: x[i], ((obs, states), tuple(ts)))
-        assert_close(row, ((alone_obs, state), tuple(alone)), "vmap over params, keys and uint8 actions against a loop")
+        what = "vmap over params, keys and uint8 actions against a loop"
+        assert_close(row, ((alone_obs, state), tuple(alone)), what, rtol)
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if is_float(leaf):  # alone: a function that takes one leaf for a number may still take all of them as arrays
 

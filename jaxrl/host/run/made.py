@@ -160,19 +160,27 @@ def names_in(x: Any) -> Iterator[str]:
                 yield from names_in(y)
 
 
-def _imported(word: str, folder: Path) -> Any:
-    """What stands under `module:name` or `file.py:name`, outside of the run folder."""
+def _imported(word: str, folder: Path, taken: Callable[[Any], bool] = lambda found: True, refusal: str = "") -> Any:
+    """What stands under `module:name` or `file.py:name`, outside of the run folder.
+
+    Raises NotMadeError with this `refusal` for what is not `taken`, whose module does not become one of this program.
+    """
     source, _, name = word.rpartition(":")
-    if source.partition(".")[0] == "jaxrl":
+    own = _own(source)
+    if not own:
         module = importlib.import_module(source)
     else:
         for place in _places(source):
             if place.resolve().is_relative_to(folder.resolve()):
                 raise NotMadeError(f"{source} lies in the run folder {folder}, from which no Python is run.")
-        module = registry.module_of(source)  # what a recipe names is not thereby trusted
+        module = registry.module_of(source)
     found = _found(module, name)
     if found is None:
         raise NotMadeError(f"{source} has no {name}.")
+    if not taken(found):
+        raise NotMadeError(f"{word} is {refusal}.")
+    if own:
+        registry.own_module(source)
     return found
 
 
@@ -192,16 +200,13 @@ def _places(source: str) -> list[Path]:
 
 
 def _call(x: Any, inside: Callable, arrays: Any, folder: Path) -> Any:
-    make = _imported(x["call"], folder)
-    if not getattr(make, "is_recorded", False):
-        raise NotMadeError(f"{x['call']} is not marked @jaxrl.calls.recorded, and is not called.")
+    refusal = "not marked @jaxrl.calls.recorded, and is not called"
+    make = _imported(x["call"], folder, lambda make: getattr(make, "is_recorded", False), refusal)
     return make(**{name: inside(y) for name, y in x["arguments"].items()})
 
 
 def _object(x: Any, inside: Callable, arrays: Any, folder: Path) -> Any:
-    cls = _imported(x["object"], folder)
-    if not _is_record(cls):
-        raise NotMadeError(f"{x['object']} is no dataclass, and is not made.")
+    cls = _imported(x["object"], folder, _is_record, "no dataclass, and is not made")
     return cls(**{name: inside(y) for name, y in x["fields"].items()})
 
 

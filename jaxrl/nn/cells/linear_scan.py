@@ -51,7 +51,8 @@ def complex_scan(
     One step has real arithmetic alone, so that policies can be exported to formats without complex numbers.
     """
     if len(inputs[0]) > 1:
-        h = linear_scan(*(real + 1j * imaginary for real, imaginary in (first, decay, inputs)), start, forward_mode)
+        whole = [real + 1j * imaginary for real, imaginary in (first, decay, inputs)]
+        h = linear_scan(whole[0], whole[1], whole[2], start, forward_mode)
         return h.real, h.imag
     real, imaginary = (jnp.where(start[..., None], 0, x) for x in first)
     return (

@@ -80,8 +80,7 @@ def attend_window(
         _lengthened(x, missing, axis) for x, axis in ((query, -2), (key, -2), (value, -2), (age, -1))
     )
     query, age = query.reshape(*age.shape[:-1], blocks, size, -1), age.reshape(*age.shape[:-1], blocks, size)
-    seen = jnp.arange(blocks)[:, None] * size + jnp.arange(window + size)
-    key, value = key[..., seen, :], value[..., seen, :]  # (*batch, blocks, window + size, n)
+    key, value = (_with_the_one_before(x, blocks, size) for x in (key, value))  # (*batch, blocks, window + size, n)
     distance = window + jnp.arange(size)[:, None] - jnp.arange(window + size)
     visible = (distance >= 0) & (distance <= age[..., None])
     query, key, value = (x.reshape(*x.shape[:-1], heads, -1) for x in (query, key, value))
@@ -107,6 +106,14 @@ def rotate(x: Float[Array, "*batch T h d"], position: Int[Array, " T"]) -> Float
     cosine, sine = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
     a, b = x[..., :half], x[..., half:]
     return jnp.concatenate([a * cosine - b * sine, a * sine + b * cosine], -1)
+
+
+def _with_the_one_before(x: Array, blocks: int, size: int) -> Array:
+    """Blocks of rows (*batch, window + blocks * size, n), each with the `window` rows before it."""
+    if blocks == 1:
+        return x[..., None, :, :]
+    x = x.reshape(*x.shape[:-2], blocks + 1, size, x.shape[-1])  # more than one block: they are as long as the window
+    return jnp.concatenate([x[..., :-1, :, :], x[..., 1:, :, :]], -2)
 
 
 def _lengthened(x: Array, count: int, axis: int) -> Array:

@@ -12,6 +12,8 @@ import pytest
 from jaxrl import make, train, vectorize
 from jaxrl.algos import apg
 from jaxrl.evaluation import evaluate
+from jaxrl.math import light_key
+from jaxrl.rollout import step_keys
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import ObservationActionReward, Privileged, Termination, TimeLimit
@@ -99,10 +101,10 @@ def test_no_gradient_passes_a_reset():
 
     def cost(weights):
         """The same actions' cost on the states that were met, which are data."""
-        keys = jax.random.split(jax.random.split(state.key)[1], TINY.num_steps)
+        keys = step_keys(jax.random.split(state.key)[1], TINY.num_steps)
 
         def at(key, obs):
-            return static.action(static.distribution(weights, obs).sample(jax.random.split(key)[0]))
+            return static.action(static.distribution(weights, obs).sample(jax.random.split(light_key(key))[0]))
 
         torque = jax.vmap(at)(keys, steps.obs)
         return jnp.mean(0.001 * torque**2)

@@ -339,7 +339,7 @@ def test_adams_eps_reaches_the_optimiser(name):
     module, given = registry.get_algo(name), FROM_DATA.get(name, {})
     env = make("Pendulum-v1" if given or registry.algo_actions(name) == ("Box",) else "CartPole-v1")[0]
     settings = {"num_steps": 4, "num_minibatches": 1, "buffer_size": 10000, "strategy": "open_es", "label": "behaviour"}
-    settings |= {"num_rollouts": 4}
+    settings |= {"num_rollouts": 4, "burn_in": 0, "n_step": 1}
     known = {field.name for field in dataclasses.fields(module.Config)}
     config = module.Config(adam_eps=0.125, **{name: x for name, x in settings.items() if name in known})
     optimizer = module.make(env, config, **given).init.__self__.optimizer

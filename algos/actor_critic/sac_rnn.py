@@ -38,7 +38,7 @@ from jaxrl.nn.losses import masked_critic_loss, td_target, temperature_loss
 from jaxrl.nn.nets import Net, Nets, net
 from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of
-from jaxrl.nn.recurrent import Carry, burnt_in, first_past, one_step
+from jaxrl.nn.recurrent import Carry, burnt_in, check_carry, first_past, one_step
 from jaxrl.off_policy import sequences
 from jaxrl.off_policy.learner import actor_settings
 from jaxrl.off_policy.sequences import Rollout, Sequence, State, learns, swapped
@@ -287,8 +287,7 @@ class _SACRNN:
         return Carry(jnp.ones(batch_shape, bool), self.actor.initial_carry(batch_shape))
 
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        if not carry:
-            raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
+        check_carry(carry, obs, self.observation_space)
         seen = carry.hidden, obs, carry.start
         hidden, action = self.greedy(policy, *seen) if greedy else self.explore(policy, key, *seen)
         return environment_action(self.action_space, action), Carry(jnp.zeros_like(carry.start), hidden)

@@ -45,7 +45,7 @@ from jaxrl.nn import cells, nets
 from jaxrl.nn.action_values import best_action, best_value, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Network, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
-from jaxrl.nn.recurrent import Carry, Past, burnt_in, first_past, one_step, past_of
+from jaxrl.nn.recurrent import Carry, Past, burnt_in, check_carry, first_past, one_step, past_of
 from jaxrl.on_policy import epochs
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import Ends, rollout, successor_values
@@ -249,8 +249,7 @@ class _PQNRNN:
         return Carry(jnp.ones(batch_shape, bool), self.network.initial_carry(batch_shape))
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        if not carry:
-            raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
+        check_carry(carry, obs, self.observation_space)
         q, carry = self.values(policy.weights, obs, carry)
         if greedy:
             return best_action(q, self.action_mask(obs)), carry

@@ -44,7 +44,7 @@ from jaxrl.nn import cells, nets
 from jaxrl.nn.action_values import best_action, check_shape, dueling_values, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Network, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
-from jaxrl.nn.recurrent import Carry, burnt_in, first_past, one_step
+from jaxrl.nn.recurrent import Carry, burnt_in, check_carry, first_past, one_step
 from jaxrl.off_policy import sequences
 from jaxrl.off_policy.sequences import Rollout, Sequence, State, learns, swapped
 from jaxrl.off_policy.steps import check_ratio, gradient_steps_due, steps_taken
@@ -332,8 +332,7 @@ class _R2D2:
         return Carry(jnp.ones(batch_shape, bool), self.network.initial_carry(batch_shape))
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        if not carry:
-            raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
+        check_carry(carry, obs, self.observation_space)
         q, carry = self.values(policy.weights, obs, carry)
         if greedy:
             return best_action(q, self.allowed(obs)), carry

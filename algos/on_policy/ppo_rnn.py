@@ -47,7 +47,7 @@ from jaxrl.nn import cells, nets
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, Encoder, Network, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
-from jaxrl.nn.recurrent import Carry, Past, burnt_in, first_past, one_step, past_of
+from jaxrl.nn.recurrent import Carry, Past, burnt_in, check_carry, first_past, one_step, past_of
 from jaxrl.on_policy import epochs, explained_variance
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, rollout, successor_values
@@ -364,8 +364,7 @@ class _PPORNN:
         return Carry(jnp.ones(batch_shape, bool), self.network.initial_carry(batch_shape))
 
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        if not carry:
-            raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
+        check_carry(carry, obs, self.observation_space)
         hidden, outputs = self.network.apply(policy, carry.hidden, *one_step((obs, carry.start)), method="actor")
         pi = self.distribution(outputs, obs)
         action = pi.mode() if greedy else pi.sample(key)

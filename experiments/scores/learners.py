@@ -15,7 +15,7 @@ from jaxrl.host.cli.experiment import ENDLESS
 from jaxrl.wrappers import agents_as_slots
 
 EPISODES = 128
-FEWEST, MOST, SECONDS = 5, 10, 60
+FEWEST, MOST, SECONDS = 3, 10, 45
 """Seeds of a row; after so many seconds of training no further one begins."""
 
 

@@ -297,8 +297,12 @@ def encode(space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = F
     Boxes are flattened, Discrete and MultiDiscrete one-hot. Integers become float32: pixels (uint8 of 0..255) are
     divided by 255, as Mnih et al. (2015) do; others, such as MiniGrid's codes, keep their values. The entries of a Dict
     are in sorted order. A top-level Dict's `action_mask` is left out, and its `privileged` entry unless asked for.
+
+    Raises ValueError where nothing is left.
     """
     parts = [_vector(s, x) for s, x in zip(_parts(space, privileged), _parts(space, privileged, obs), strict=True)]
+    if not parts:
+        raise ValueError(f"encode: {space!r} has nothing to see but an action mask or what is privileged.")
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)
 
 

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxrl.math import fence
-from jaxrl.nn.networks import Dense, orthogonal
+from jaxrl.nn.networks import Dense, encode, orthogonal
+from jaxrl.spaces import Space
 
 
 class Recurrent(nn.Module):
@@ -196,6 +197,18 @@ class Past(NamedTuple):
     hidden: Any  # leaves (N, ...)
     obs: Any  # leaves (burn_in, N, ...)
     start: Array  # (burn_in, N)
+
+
+def check_carry(carry: Any, obs: Any, space: Space) -> None:
+    """Raise ValueError where `act` got no carry, or one of another batch shape than its observations (*batch, ...)."""
+    if not carry:
+        raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
+    batch = jax.eval_shape(lambda obs: encode(space, obs), obs).shape[:-1]
+    if carry.start.shape != batch:
+        raise ValueError(
+            f"act: the carry has the batch shape {carry.start.shape}, the observations have {batch}; "
+            f"initial_carry({batch}) begins one."
+        )
 
 
 def one_step(tree: Any) -> Any:

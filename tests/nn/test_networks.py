@@ -318,6 +318,14 @@ def test_encode_by_hand():
     np.testing.assert_allclose(encode(SPACE, deployed), expected, rtol=1e-6)
 
 
+def test_an_observation_without_a_part_to_see():
+    names = "action_mask", "privileged"
+    hidden, obs = spaces.Dict({name: SPACE.spaces[name] for name in names}), {name: example()[name] for name in names}
+    with pytest.raises(ValueError, match="nothing to see but an action mask"):
+        encode(hidden, obs)
+    assert encode(hidden, obs, privileged=True).shape == (3,)
+
+
 def test_encode_batches():
     batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (3, 2, *x.shape)), example())
     out = jax.jit(lambda obs: encode(SPACE, obs))(batch)

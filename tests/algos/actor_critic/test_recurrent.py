@@ -276,6 +276,8 @@ def test_a_restart_and_a_deployed_carry_forget(module):
     np.testing.assert_array_equal(np.any(later.hidden != fresh.hidden, -1), [True, False, True])
     with pytest.raises(ValueError, match="needs a carry.*initial_carry"):
         algo.act(deployed, key, obs)
+    with pytest.raises(ValueError, match=r"batch shape \(2,\), the observations have \(3,\); initial_carry"):
+        algo.act(deployed, key, obs, algo.initial_carry((2,)))
 
 
 @dataclasses.dataclass(frozen=True)

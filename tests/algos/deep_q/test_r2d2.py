@@ -306,6 +306,8 @@ def test_a_deployed_carry_forgets_where_told():
     np.testing.assert_array_equal(np.any(after.hidden != fresh.hidden, -1), [True, False, True])
     with pytest.raises(ValueError, match="needs a carry.*initial_carry"):
         algo.act(policy, key, obs)
+    with pytest.raises(ValueError, match=r"batch shape \(2,\), the observations have \(3,\); initial_carry"):
+        algo.act(policy, key, obs, algo.initial_carry((2,)))
 
 
 DRQN = dict(prioritised=False, n_step=1, rescaled=False, double=False, dueling=False, rnn="lstm")

@@ -247,6 +247,8 @@ def test_a_deployed_carry_forgets_where_told():
         np.testing.assert_array_equal(np.any(new != old, -1), [True, False, True])
     with pytest.raises(ValueError, match="needs a carry.*initial_carry"):
         algo.act(policy, key, obs)
+    with pytest.raises(ValueError, match=r"batch shape \(2,\), the observations have \(3,\); initial_carry"):
+        algo.act(policy, key, obs, algo.initial_carry((2,)))
 
 
 @pytest.mark.slow

@@ -15,7 +15,9 @@ for all prefixes at once. The trained network solves a new task from the interac
   `source` the network imitates its learning, UCB for example, from the learning histories.
 
 Both are supervised pretraining in the sense of Lin, Bai and Mei (2024), "Transformers as decision makers"
-(arXiv:2310.08566), whose attention without a softmax is `attention="relu"`.
+(arXiv:2310.08566), whose attention without a softmax is `attention="relu"`. `rnn="s5"`, or another cell's name, has a
+recurrent network in the transformer's place, whose carry does not grow with the context (S5 learns in context in Lu et
+al. 2023, arXiv:2303.03982).
 
 Deviations: there is no stored dataset, a task is never seen twice; a token is one observation of
 `PreviousActionReward`, (obs[t], action[t-1], reward[t-1]), and also the query at its time, where DPT puts one query
@@ -41,9 +43,10 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 
 from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.nn import cells
 from jaxrl.nn.attention import Block
 from jaxrl.nn.distributions import Categorical, invert_cdf, mask_logits
-from jaxrl.nn.networks import Dense, encode
+from jaxrl.nn.networks import MLP, Dense, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.online import Rule
 from jaxrl.online import make as make_online
@@ -65,11 +68,15 @@ class Config:
     hidden: int = 128  # of the perceptron in each layer
     layers: int = 4  # attention and perceptron each
     heads: int = 4  # of attention; with a softmax each head can average the rewards of one action
+    rnn: str = ""  # a name of `jaxrl.nn.cells.CELLS`, in place of attention; "": attention to the whole context
+    window: int = 32  # tokens before the present one that the cells attention and frames see
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS; Hyper.weight_decay makes Adam AdamW, and adamw decay twice
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "num_envs", "num_steps", "width", "hidden", "layers", "heads")
+        check_at_least_one(self, "num_envs", "num_steps", "width", "hidden", "layers", "heads", "window")
+        if self.rnn:
+            cells.check_cell(self.rnn)
         for name, allowed in (("label", ("optimal", "behaviour")), ("attention", ("softmax", "relu"))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose {' or '.join(allowed)}.")
@@ -119,6 +126,7 @@ class Transformer(nn.Module):
     layers: int
     heads: int
     attention: str
+    length: int = 100  # tokens that a `Cache` holds
 
     def setup(self) -> None:
         self.embed = Dense(self.width)
@@ -156,6 +164,53 @@ class Transformer(nn.Module):
             x = block.mix(x, query, keys[-1], values[-1], visible)
         cache = Cache(jnp.stack(keys, -3), jnp.stack(values, -3), cache.time + 1)
         return self.head(self.norm(x))[..., 0, :], cache
+
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> Cache:
+        empty = jnp.zeros((*batch_shape, self.layers, self.length, self.width))
+        return Cache(empty, empty, jnp.zeros(batch_shape, jnp.int32))
+
+
+class Memory(nn.Module):
+    """The network of `Config.rnn`: layers of a cell and a perceptron, each added to its input. Its carry is theirs."""
+
+    num_actions: int
+    width: int
+    hidden: int
+    layers: int
+    rnn: str
+    window: int
+
+    def setup(self) -> None:
+        self.embed = Dense(self.width)
+        self.cells = [cells.layer(self.rnn, self.width, window=self.window) for _ in range(self.layers)]
+        self.norms = [nn.LayerNorm() for _ in range(2 * self.layers)]
+        self.perceptrons = [MLP((self.hidden,), self.width, "gelu") for _ in range(self.layers)]
+        self.norm = nn.LayerNorm()
+        self.head = Dense(self.num_actions, kernel_init=nn.initializers.zeros)
+
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> tuple[Any, ...]:
+        return (cells.initial_carry(self.rnn, self.width, self.window, batch_shape),) * self.layers
+
+    def unrolled(self, x: Float[Array, "T *batch F"], carry: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
+        """`(logits, carry)` of a piece of a context, whose first token need not be the context's first."""
+        x, after, start = self.embed(x), [], jnp.zeros(x.shape[:-1], bool)
+        for i, (cell, perceptron) in enumerate(zip(self.cells, self.perceptrons, strict=True)):
+            before = carry[i]
+            held, out = cell(before, self.norms[2 * i](x), start)
+            after.append(held)
+            x = x + out
+            x = x + perceptron(self.norms[2 * i + 1](x))
+        return self.head(self.norm(x)), tuple(after)
+
+    def __call__(self, x: Float[Array, "*batch T F"]) -> Float[Array, "*batch T n"]:
+        """Logits of the action at every one of T `tokens`."""
+        logits, _ = self.unrolled(jnp.moveaxis(x, -2, 0), self.initial_carry(x.shape[:-2]))
+        return jnp.moveaxis(logits, 0, -2)
+
+    def step(self, x: Float[Array, "*batch F"], carry: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
+        """Logits after one more of `tokens`."""
+        logits, carry = self.unrolled(x[None], carry)
+        return logits[0], carry
 
 
 # ---- behaviour policies that make the contexts
@@ -273,7 +328,7 @@ class _DPT:
 
     config: Config
     venv: VectorEnv
-    network: Transformer
+    network: Transformer | Memory
     observation_space: Space
     source: Algorithm
     optimal: Callable[[Any, Any], Any] | None
@@ -367,12 +422,10 @@ class _DPT:
     def policy(self, state: DPTState) -> Any:
         return state.weights
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Cache:
-        config = self.config
-        empty = jnp.zeros((*batch_shape, config.layers, config.num_steps, config.width))
-        return Cache(empty, empty, jnp.zeros(batch_shape, jnp.int32))
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
+        return self.network.initial_carry(batch_shape)
 
-    def act(self, policy: Any, key: Array, obs: Any, carry: Cache, greedy: bool = False) -> tuple[Array, Cache]:
+    def act(self, policy: Any, key: Array, obs: Any, carry: Any, greedy: bool = False) -> tuple[Array, Any]:
         x = tokens(self.observation_space, obs)
         logits, carry = self.network.apply(policy, x, carry, method="step")  # pyright: ignore
         logits = self.masked(logits, obs)
@@ -416,7 +469,12 @@ def make(
     source = random_behaviour(inner) if source is None else source
     if source.venv.env != inner or source.venv.num_envs != 1 or source.venv.level_fn is not None:
         raise ValueError(f"{source.name} plays {source.venv}; a source plays one {inner} and draws no levels itself.")
-    network = Transformer(action_space.n, config.width, config.hidden, config.layers, config.heads, config.attention)
+    sizes = action_space.n, config.width, config.hidden, config.layers
+    network = (
+        Memory(*sizes, config.rnn, config.window)
+        if config.rnn
+        else Transformer(*sizes, config.heads, config.attention, config.num_steps)
+    )
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     dpt = _DPT(config, venv, network, observation_space, source, optimal, chosen)
     return algorithm_of("dpt", dpt, Hyper, config.num_envs * config.num_steps)

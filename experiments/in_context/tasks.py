@@ -136,9 +136,9 @@ class Task:
     held_out: Any = None  # levels that `draw` never gives; None: all may come, and fresh ones are drawn
     label: Literal["optimal", "behaviour"] = "optimal"
 
-    def algorithm(self, num_steps: int, num_envs: int, source: Algorithm | None = None) -> Algorithm:
+    def algorithm(self, num_steps: int, num_envs: int, source: Algorithm | None = None, rnn: str = "") -> Algorithm:
         venv = vectorize(PreviousActionReward(self.env), num_envs, level_fn=self.draw)
-        config = dpt.Config(num_envs, num_steps, self.label, hidden=64, layers=3, heads=4)
+        config = dpt.Config(num_envs, num_steps, self.label, hidden=64, layers=3, heads=4, rnn=rnn)
         optimal = self.optimal if self.label == "optimal" else None
         return dpt.make(venv, config, optimal=optimal, source=source or self.source)
 

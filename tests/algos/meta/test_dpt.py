@@ -101,6 +101,25 @@ def test_step_by_step_is_the_whole_context(attention):
 
 @pytest.mark.slow
 @pytest.mark.light
+@pytest.mark.parametrize("rnn", ["gru", "s5", "attention"])
+def test_a_cell_step_by_step_is_the_whole_context(rnn):
+    network = dpt.Memory(3, 8, 16, 2, rnn, 6)
+    x = jax.random.normal(jax.random.key(0), (5, 6, 4))
+    weights = shaken(network, x)
+    whole = jax.jit(network.apply)(weights, x)
+    assert jnp.std(whole) > 0.1
+    carry = network.initial_carry((5,))
+    step = jax.jit(lambda x, carry: network.apply(weights, x, carry, method="step"))
+    for t in range(6):
+        logits, carry = step(x[:, t], carry)
+        close(logits, whole[:, t], rtol=1e-4, atol=1e-5)
+    changed = jax.jit(network.apply)(weights, x.at[:, 3:].add(1.0))
+    close(changed[:, :3], whole[:, :3], rtol=1e-5, atol=1e-6)  # nothing looks ahead
+    assert jnp.abs(changed[:, 3:] - whole[:, 3:]).max() > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_cache_is_a_ring_of_the_last_tokens():
     """One layer, whose keys and values depend on nothing but their tokens: a full ring is the context of its tokens."""
     network = dpt.Transformer(3, 8, 16, 1, 2, "softmax")
@@ -245,9 +264,11 @@ def test_sources_see_what_is_wrapped():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["optimal", "behaviour"])
+@pytest.mark.parametrize("case", ["optimal", "behaviour", "cell"])
 def test_keeps_the_contract(case):
-    if case == "optimal":
+    if case == "cell":
+        algo = tiny(rnn="gru")
+    elif case == "optimal":
         algo = tiny(ROOM, towards_goal, attention="relu")
     else:
         algo = tiny(optimal=None, source=ucb.make(BANDIT), label="behaviour")
@@ -278,7 +299,8 @@ def test_forbidden_actions_are_never_taken():
 
 
 @pytest.mark.slow
-def test_learns_to_learn():
+@pytest.mark.parametrize("rnn", ["", "s5"])
+def test_learns_to_learn(rnn):
     """Two arms that always or never pay: after pretraining one reward is enough, and without any the arms are equal."""
     env = BernoulliBandit(arms=2)
 
@@ -286,7 +308,7 @@ def test_learns_to_learn():
         return params.replace(mean=jax.nn.one_hot(jax.random.randint(key, (), 0, 2), 2))
 
     venv = vectorize(PreviousActionReward(env), 32, level_fn=one_pays)
-    algo = dpt.make(venv, dpt.Config(32, 6, width=16, hidden=16, layers=2), optimal=best_arm)
+    algo = dpt.make(venv, dpt.Config(32, 6, width=16, hidden=16, layers=2, rnn=rnn), optimal=best_arm)
     run = jax.jit(lambda key: train(algo, key, 32 * 6 * 150, dpt.Hyper(learning_rate=1e-2)))
     state, metrics = run(jax.random.key(0))
     close(metrics["loss"][0], np.log(2))
@@ -320,6 +342,8 @@ def test_errors():
         dpt.Config(heads=3)
     with pytest.raises(ValueError, match="layers=0"):
         dpt.Config(layers=0)
+    with pytest.raises(ValueError, match="rnn='s6' is unknown"):
+        dpt.Config(rnn="s6")
     with pytest.raises((ValueError, TypeError), match="softmax"):  # the import hook's check comes first
         dpt.Config(attention="linear")  # pyright: ignore
     with pytest.raises(ValueError, match="a source plays one"):

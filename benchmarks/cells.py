@@ -4,7 +4,7 @@
     JAX_PLATFORMS=cpu python benchmarks/cells.py --for tpu-v5e                # ahead of time, with the extra `tpu`
     JAX_PLATFORMS=cpu python benchmarks/cells.py --for h100                   # with the extra `cuda`
 
-Of a TPU the table has the compiler's estimate, of both the kernels that run one after the other and the temporary memory.
+Of a TPU the table has the compiler's estimate of the time, of both the kernels that are run and the temporary memory.
 """
 
 from __future__ import annotations

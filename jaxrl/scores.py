@@ -21,6 +21,7 @@ from jaxtyping import Float
 
 from jaxrl import registry
 from jaxrl.environment import Environment
+from jaxrl.wrappers import unwrapped
 
 FILE = Path(__file__).with_name("scores.toml")
 
@@ -77,6 +78,7 @@ def record_of(env: Environment, env_params: Any) -> Record | None:
     """The record of a task as `make(env.id)` has it; None for other settings or params, and for an id without one."""
     if env.id not in _table() or not registry.is_available(env.id):
         return None
+    env = unwrapped(env)
     usual, usual_params = registry.make(env.id)
     same = jax.tree.structure(env_params) == jax.tree.structure(usual_params) and all(
         np.array_equal(x, y) for x, y in zip(jax.tree.leaves(env_params), jax.tree.leaves(usual_params), strict=True)

@@ -110,7 +110,9 @@ def success(name):
 
     def at(policy, length):
         longer = params.replace(length=length)
-        result = jaxrl.evaluate(algo, policy, jax.random.key(2), env, longer, num_episodes=64, max_steps=50, greedy=True)
+        result = jaxrl.evaluate(
+            algo, policy, jax.random.key(2), env, longer, num_episodes=64, max_steps=50, greedy=True
+        )
         return (result.returns > 0.5).mean()
 
     return jax.jit(jax.vmap(lambda policy: jax.vmap(lambda length: at(policy, length))(LONGER)))(found[name][0])

@@ -1,13 +1,15 @@
 """Each wrapper against what it says, on environments whose every number is known."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import Environment, Transition, curriculum, make, pytree, vectorize
+import jaxrl
+from jaxrl import Environment, Transition, curriculum, make, pytree, scores, vectorize
 from jaxrl.algos import ppo
 from jaxrl.algos.curricula import dr, plr
 from jaxrl.environment import Hints, strongly_typed
@@ -24,6 +26,7 @@ from jaxrl.wrappers import (
     Trials,
     VisitBonus,
     Wrapper,
+    by_name,
     flatten,
     flatten_space,
 )
@@ -463,3 +466,32 @@ def test_a_curriculum_trains_on_a_wrapped_maze(method):
     algo = curriculum.attach(student, method.make(kit.generate))
     state = jax.eval_shape(lambda key: algo.update(algo.init(key, None, params))[0], KEY)
     assert state.obs["previous_action"].shape[0] == 4
+
+
+# ---- by name
+
+
+def test_wrappers_by_name():
+    env, params = jaxrl.make("CartPole-v1")
+    both = by_name.wrapped(env, ["FrameStack:length=3", "PreviousActionReward"])
+    assert both == PreviousActionReward(FrameStack(env, length=3))
+    assert by_name.wrapped(env, ()) is env and by_name.unwrapped(both) is env and by_name.unwrapped(env) is env
+    kept = StickyActions(env)  # another task: its returns are not those of the task inside
+    assert by_name.unwrapped(PreviousActionReward(kept)) is kept
+    assert scores.record_of(both, params) == scores.of("CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("framestack", "'framestack' is no wrapper; did you mean FrameStack?"),
+        ("Trials", "no wrapper; there are ActionHistory, ClipAction"),
+        ("FrameStack:depth=3", "'depth' is no setting of the wrapper; its settings are length."),
+        ("FlattenObservation:length=3", "it has no settings"),
+        ("FrameStack:length=-3", "length must be a whole number, as length=4"),
+        ("FrameStack:length=0", "length=0 must be at least 1"),
+    ],
+)
+def test_wrappers_that_there_are_not(word, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        by_name.wrapped(jaxrl.make("CartPole-v1")[0], [word])

@@ -2,8 +2,8 @@
 
     python experiments/in_context/cells.py [--cells transformer gru s5] [--seeds 5]
 
-Algorithm distillation in the permuted Darkroom, as `run.py` has it, on permutations that were held out. Goes on where it was
-stopped: a row of cells.json is one network and seed. Prints the table of README.md.
+Algorithm distillation in the permuted Darkroom, as `run.py` has it, on permutations that were held out. Goes on where
+it was stopped: a row of cells.json is one network and seed. Prints the table of README.md.
 """
 
 import argparse

@@ -34,7 +34,7 @@ def of(id: str) -> str:
 def of_learner(algo: str, settings: registry.Tuned) -> str:
     """The same of an algorithm, with the settings that it starts from, and of the files of `jaxrl.algos`."""
     modules = sorted(imports(registry.get_algo(algo).__name__, LEARNERS))
-    words = [repr(sorted(part.items())) for part in (settings.config, settings.hyper)]
+    words = [repr(sorted(part.items())) for part in (settings.config, settings.hyper)] + list(settings.wrap)
     parts = [str(settings.total_steps), *words, *(syntax(module) for module in modules)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 

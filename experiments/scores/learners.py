@@ -12,7 +12,7 @@ from jaxrl import registry
 from jaxrl.environment import NO_LIMIT, strongly_typed
 from jaxrl.evaluation import evaluate
 from jaxrl.host.cli.experiment import ENDLESS
-from jaxrl.wrappers import agents_as_slots
+from jaxrl.wrappers import agents_as_slots, wrapped
 
 EPISODES = 128
 FEWEST, MOST, SECONDS = 3, 10, 45
@@ -31,6 +31,7 @@ def learned(id: str, name: str, settings: registry.Tuned, cap: int, seeds: tuple
     """
     module = registry.get_algo(name)
     env, params = jaxrl.make(id)
+    env = wrapped(env, settings.wrap)
     params, config = strongly_typed(params), module.Config(**settings.config)
     if int(np.max(np.asarray(params.max_steps))) == NO_LIMIT and cap == ENDLESS:
         params = params.replace(max_steps=jnp.full_like(params.max_steps, cap))

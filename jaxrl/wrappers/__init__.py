@@ -8,12 +8,14 @@ observation return a Dict; `FlattenObservation` around them makes it one vector.
 
 `base` has the base class; `actions` has `ClipAction`, `RescaleAction` and `StickyActions`; `memory` has
 `FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten`, `FlattenObservation`,
-`FilterObservation` and `Observed`; `agents` has `agents_as_slots`; `starts` has `FromStates`; `trials` has `Trials`.
+`FilterObservation` and `Observed`; `agents` has `agents_as_slots`; `by_name` has
+`wrapped`, which puts some of them around a task by words; `starts` has `FromStates`; `trials` has `Trials`.
 """
 
 from jaxrl.wrappers.actions import ClipAction, RescaleAction, StickyActions, StickyParams
 from jaxrl.wrappers.agents import AgentVectorEnv, Team, agents_as_slots
 from jaxrl.wrappers.base import Wrapper, WrapperState
+from jaxrl.wrappers.by_name import unwrapped, wrapped
 from jaxrl.wrappers.memory import ActionHistory, FrameStack, PreviousActionReward, VisitBonus
 from jaxrl.wrappers.starts import FromStates, StartParams
 from jaxrl.wrappers.trials import TrialParams, Trials, TrialState
@@ -44,4 +46,6 @@ __all__ = [
     "agents_as_slots",
     "flatten",
     "flatten_space",
+    "unwrapped",
+    "wrapped",
 ]

@@ -28,12 +28,13 @@ from jaxrl.host import cli
 from jaxrl.host.cli import bench, evaluate, flags, train
 from jaxrl.host.data import dataset_files, dataset_parts, model_files
 from jaxrl.host.render import playback
+from jaxrl.host.report.command import command_of
 from jaxrl.host.run import sweep as sweeping
 from jaxrl.host.run.fit import fit
 from jaxrl.host.run.recipe import build, load_run, read_recipe
 from jaxrl.host.run.recipe_of import NoRecipeError, recipe_of
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.wrappers import FlattenObservation
+from jaxrl.wrappers import FlattenObservation, PreviousActionReward
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
 SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
@@ -435,6 +436,30 @@ def test_resume_goes_on_bit_for_bit(run, tmp_path):
     one, other = (jax.tree.leaves(load_run(read_recipe(folder), folder)[1]) for folder in (run[0], copy))
     for a, b in zip(one, other, strict=True):
         assert a.dtype == b.dtype and bool((a == b).all())
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_wrappers_are_around_the_task_in_every_command(tmp_path, monkeypatch):
+    recurrent = f"{TINY} --config.rnn-size 8 --config.num-minibatches 1"
+    words = f"--wrap PreviousActionReward --total-steps 32 {EVALUATION} {recurrent}"
+    folder = tmp_path / "run"
+    good(f"train ppo_rnn RepeatFirstEasy-v0 {words} --out {folder}")
+    recipe = json.loads((folder / "config.json").read_text())["recipe"]
+    assert recipe["wrap"] == ["PreviousActionReward"] and "wrap" not in recipe["run"]
+    built = build(recipe)
+    assert built.task == built.algo.venv.env == PreviousActionReward(jaxrl.make("RepeatFirstEasy-v0")[0])
+    assert "return" in good(f"eval {folder} --episodes 2") and "run folder" in good(f"resume {folder} --no-progress")
+    assert "--wrap PreviousActionReward" in command_of(folder, json.loads((folder / "config.json").read_text()))
+    recipes = []
+    monkeypatch.setattr(train, "run_fit", lambda recipe, *_, **__: recipes.append(recipe) or 0)
+    good("train ppo_rnn RepeatFirstEasy-v0")  # the family's recipe
+    good("train ppo_rnn RepeatFirstEasy-v0 --wrap FrameStack:length=2 FlattenObservation")
+    good("train ppo_rnn RepeatFirstEasy-v0 --no-tuned")
+    good(f"train ppo_rnn RepeatFirstEasy-v0 --from {folder}")
+    stacked = ["FrameStack:length=2", "FlattenObservation"]
+    assert [x.get("wrap") for x in recipes] == [["PreviousActionReward"], stacked, None, ["PreviousActionReward"]]
+    assert bad("train ppo CartPole-v1 --wrap FrameStak") == "jaxrl: 'FrameStak' is no wrapper; did you mean FrameStack?"
 
 
 def test_eval(run):

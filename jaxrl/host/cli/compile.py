@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.experiment import DataFlags, experiment, folder_name
+from jaxrl.host.cli.experiment import DataFlags, WrapFlags, experiment, folder_name
 from jaxrl.host.cli.flags import UsageError, at_least_one, called
 
 
 def compile_command(args: list[str]) -> int:
     @dataclasses.dataclass
-    class CompileFlags(DataFlags):
+    class CompileFlags(DataFlags, WrapFlags):
         """What `compile` takes beside the algorithm's and the environment's own settings."""
 
         target: Annotated[str, called("for")] = ""

@@ -31,6 +31,15 @@ class ReadFlags:
         return dataset_files.read_any(file, self.drop, self.max_episode_steps)
 
 
+@dataclasses.dataclass(kw_only=True)
+class WrapFlags:
+    """What commands take that train."""
+
+    wrap: tuple[str, ...] = ()
+    """Wrappers around the task, the first one innermost: PreviousActionReward, FrameStack:length=4,
+    ActionHistory:length=2, FlattenObservation, ClipAction. A family's recipe may have some."""
+
+
 @dataclasses.dataclass
 class DataFlags(ReadFlags):
     """What commands take that train on a dataset."""
@@ -143,6 +152,7 @@ def experiment(
     static settings that stand in place of tuned ones, `shown` what the algorithm is called in the help.
     """
     from jaxrl import registry
+    from jaxrl.wrappers import wrapped
 
     args, curriculum = named(args, "--curriculum")
     curriculum = None if curriculum is None else registry.lasting(curriculum)
@@ -172,10 +182,11 @@ def experiment(
     args, fixed, own = with_own_curriculum(module, args, config or {})
     start = module.Config(**{**(known.config if known else {}), **fixed})
     hyper = module.Hyper(**{**(known.hyper if known else {}), **own})
+    begun = flags(wrap=known.wrap) if known and issubclass(flags, WrapFlags) else flags()
     cls = dataclasses.make_dataclass(
         command.capitalize(),
         [
-            ("run", flat(flags), dataclasses.field(default_factory=flags)),
+            ("run", flat(flags), dataclasses.field(default_factory=lambda: begun)),
             ("config", module.Config, dataclasses.field(default=start)),
             numbers("hyper", hyper, several),
             numbers("params", params),
@@ -201,6 +212,9 @@ def experiment(
     said = any(word.split("=")[0].replace("_", "-") == "--hyper.anneal-steps" for word in args)
     if tuned and tuned is known and tuned.of_family and "anneal_steps" in tuned.hyper and not said:
         recipe["hyper"]["anneal_steps"] = (total,) if several else total  # a family's schedule is as long as the run
+    if wrap := getattr(parsed.run, "wrap", ()):
+        recipe["wrap"] = list(wrap)
+        env = wrapped(env, wrap)
     if isinstance(parsed.run, DataFlags):
         recipe |= parsed.run.parts(recipe, env, params)
     if curriculum is not None and "dataset" in recipe:
@@ -305,7 +319,7 @@ def settings_from(folder: Path, algo_name: str, env_id: str) -> tuple[Any, Any, 
     alike = recipe["env_id"] == env_id
     env, params = registry.make(env_id, **(settings_of(recipe) if alike else {}))
     hyper = {name: x for name, x in recipe["hyper"].items() if "." not in name}
-    settings = registry.Tuned(0, hashable(recipe["config"]), hyper)
+    settings = registry.Tuned(0, hashable(recipe["config"]), hyper, wrap=tuple(recipe.get("wrap", ())))
     return env, placed(params, recipe["params"]) if alike else params, settings
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jaxrl.host.cli.evaluate import print_normalized
-from jaxrl.host.cli.experiment import DataFlags, episode_cap, experiment, folder_name
+from jaxrl.host.cli.experiment import DataFlags, WrapFlags, episode_cap, experiment, folder_name
 from jaxrl.host.cli.flags import Act, UsageError, greedy_of, key_of, sizes_said
 
 
 @dataclasses.dataclass
-class SweepFlags(DataFlags):
+class SweepFlags(DataFlags, WrapFlags):
     """What `sweep` takes beside the settings."""
 
     out: Path | None = None

@@ -14,6 +14,7 @@ from jaxrl.host.cli.evaluate import print_normalized, print_score, summary
 from jaxrl.host.cli.experiment import (
     DataFlags,
     MovedFlags,
+    WrapFlags,
     at_of,
     bare_words,
     episode_cap,
@@ -76,7 +77,7 @@ class Begin(NamedTuple):
 
 
 @dataclasses.dataclass
-class TrainFlags(DataFlags, Devices):
+class TrainFlags(DataFlags, Devices, WrapFlags):
     """What `train` takes beside the algorithm's and the environment's own settings."""
 
     out: Path | None = None
@@ -140,7 +141,7 @@ def train(args: list[str]) -> int:
     if run.distributed and run.out is None:
         raise UsageError("--distributed needs --out, a folder that all processes see.")
     out = run.out or Path("runs") / f"{folder_name(recipe)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    elsewhere = {*OF_DEVICES, *(field.name for field in dataclasses.fields(DataFlags))}
+    elsewhere = {*OF_DEVICES, *(field.name for flags in (DataFlags, WrapFlags) for field in dataclasses.fields(flags))}
     of_start = ("from_", "at", "weights_only")  # the folder's config says of them where the run came from
     of_run = {name: x for name, x in dataclasses.asdict(run).items() if name not in (*elsewhere, *of_start)}
     if of_run["eval_levels"] is not None:

@@ -52,6 +52,8 @@ def _words(command: str, recipe: Mapping[str, Any], run: Mapping[str, Any], vari
     hyper = {**recipe.get("hyper", {}), **{name: value for name, value in varied.items() if "." not in name}}
     if curriculum:
         words += ["--curriculum", curriculum["name"]]
+    if recipe.get("wrap"):
+        words += ["--wrap", *recipe["wrap"]]
     data = recipe.get("dataset", {})
     files = {part: recipe[part]["path"] for part in ("dataset", "model") if part in recipe}
     which = {name: data[name] for name in ("episodes", "goals") if data.get(name, "all") != "all"}

@@ -50,7 +50,7 @@ RECIPE = {
     "params": NUMBERS,
     "run": GROUP,
 }
-"""A recipe has all of these."""
+"""A recipe has all of these, and of wrappers the words, `wrap`."""
 
 RUN = {
     "seeds": SOME_OR_NONE,
@@ -105,7 +105,7 @@ def checked_recipe(recipe: dict[str, Any], file: Path, needed: tuple[str, ...] =
     found = _fields(recipe, file, "recipe.")
     for name in needed:
         found[name]
-    _check(found, RECIPE, file, "recipe.")
+    _check(found, {**RECIPE, "wrap": WORDS}, file, "recipe.")
     for part, kinds in (("run", RUN), ("dataset", FILES), ("model", FILES), ("curriculum", CURRICULUM)):
         if part in found:
             if not isinstance(found[part], dict):

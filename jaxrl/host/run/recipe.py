@@ -33,6 +33,7 @@ from jaxrl.host.run.training_program import Program
 from jaxrl.host.run.trust import foreign, may_run
 from jaxrl.meta.stored import arrays_of
 from jaxrl.vector_env import VectorEnv, vectorize
+from jaxrl.wrappers import wrapped
 
 
 class Built(NamedTuple):
@@ -55,6 +56,7 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
     recipe = without_dropped(recipe)
     module = registry.get_algo(recipe["algo"])
     env, default = registry.make(recipe["env_id"], **settings_of(recipe))
+    env = wrapped(env, recipe.get("wrap", ()))
     params = placed(default, recipe["params"])
     check_params(env, params)
     known = [field.name for field in dataclasses.fields(module.Config)]

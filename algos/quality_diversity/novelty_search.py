@@ -149,9 +149,7 @@ class _NoveltySearch(behaviour.Shell):
         parents = next_parents(select_key, state.search, children, config)
         kept = drawn(keep_key, state.search.kept, children, config.num_kept)
         population = children_of(child_key, parents, config.population_size, state.hyper)
-        state = self.recorded(state, archive).replace(
-            key=key, population=population, search=Search(parents, kept)
-        )
+        state = self.recorded(state, archive).replace(key=key, population=population, search=Search(parents, kept))
         return state, {**self.metrics(archive, inserted, rollout, state.hyper), "kept": kept.count}
 
 

@@ -10,8 +10,8 @@ generation about its mean, x = m + sigma M z. All go into one archive, and each 
     CMA-MAE     (`Config.soft`) by f - t alone, t the threshold of the cell, which follows what it accepts by
                 t <- (1 - alpha) t + alpha f from `lowest_fitness`; the better half are the parents.
 
-The strategy is the matrix adaptation of Beyer and Sendhoff (2017), "Simplify your covariance matrix adaptation evolution
-strategy": with y = sum_i w_i z_i over the mu parents and the usual rates of Hansen (2016, arXiv:1604.00772),
+The strategy is the matrix adaptation of Beyer and Sendhoff (2017), "Simplify your covariance matrix adaptation
+evolution strategy": with y = sum_i w_i z_i over the mu parents and the usual rates of Hansen (2016, arXiv:1604.00772),
 
     p <- (1 - c_s) p + sqrt(mu_w c_s (2 - c_s)) y          m <- m + sigma M y
     M <- M (I + c_1/2 (p p^T - I) + c_mu/2 (sum_i w_i z_i z_i^T - I))

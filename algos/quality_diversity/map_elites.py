@@ -5,14 +5,15 @@ policy; it plays an episode, whose return is its fitness and whose descriptor (w
 cell. A cell keeps the best that was found in it. An update is one generation: parents are drawn uniformly from the
 filled cells, and their children play,
 
-    Gaussian   child = parent + sigma z                                   z a normal vector
-    iso-line   child = parent + iso_sigma z + line_sigma (other - parent) u      u a normal number, other a second parent
+    Gaussian   child = parent + sigma z                                          z a normal vector
+    iso-line   child = parent + iso_sigma z + line_sigma (other - parent) u      u a normal number
 
-the second by Vassiliades and Mouret (2018), "Discovering the elite hypervolume by leveraging interspecies correlation"
-(arXiv:1804.03906); its sigmas are theirs. The first generation is drawn as networks are initialised. With
-`Config.centroids` the archive is that of CVT-MAP-Elites (Vassiliades, Chatzilygeroudis and Mouret 2018,
-arXiv:1610.05729). Deployed is the genome of the best cell; `behaviour.policy_of` is that of any. Results:
-`docs/algos/quality_diversity.md`.
+the second, towards another parent, by Vassiliades and Mouret (2018), "Discovering the elite hypervolume by leveraging
+interspecies correlation" (arXiv:1804.03906). The first generation is drawn as networks are initialised. With
+`Config.centroids` the archive is that of CVT-MAP-Elites (Vassiliades, Chatzilygeroudis and Mouret 2018, "Using
+centroidal Voronoi tessellations to scale up the multidimensional archive of phenotypic elites algorithm",
+arXiv:1610.05729). Deployed is the genome of the best cell; `behaviour.policy_of` is that of any.
+Results: `docs/algos/quality_diversity.md`.
 
 The rule is of plain functions of `jaxrl.quality_diversity.elites`, which also work on a function of one's own:
 

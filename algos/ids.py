@@ -72,6 +72,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "sac": AlgorithmEntry("actor_critic.sac", ("Discrete", "Box"), STEPS),
     "sac_rnn": AlgorithmEntry("actor_critic.sac_rnn", ("Box",)),
     "sarsa": AlgorithmEntry("tabular.sarsa", ()),
+    "serene": AlgorithmEntry("quality_diversity.serene", ("Discrete", "MultiDiscrete", "Box")),
     "sqirl": AlgorithmEntry("deep_q.sqirl", ()),
     "stac": AlgorithmEntry("meta.stac", ("Discrete", "MultiDiscrete", "Box")),
     "stream_ac": AlgorithmEntry("streaming.stream_ac", ("Discrete", "MultiDiscrete", "Box")),

@@ -446,6 +446,12 @@ SETUPS = {
             ("map_elites", dict(emitter="gaussian"), dict(sigma=0.3)),
             ("novelty_search", dict(num_parents=8, neighbours=3, num_kept=2, capacity=64), dict(sigma=0.3)),
             ("cma_me", dict(num_emitters=2), {}),
+            (
+                "serene",
+                dict(num_parents=8, neighbours=3, num_kept=2, capacity=64, num_emitters=6, members=2, step_size=4)
+                | dict(chunk=1, reward_capacity=64),
+                dict(sigma=0.3),
+            ),
         )
     },
 }

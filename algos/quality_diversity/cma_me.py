@@ -57,7 +57,7 @@ class Config(behaviour.Config):
     """Static settings: each value compiles its own program."""
 
     population_size: int = 144  # genomes of a generation, of all emitters together
-    num_emitters: int = 4
+    num_emitters: int = 4  # strategies that draw its parts
     soft: bool = False  # CMA-MAE instead of CMA-ME
     covariance: str = "full"  # or "diagonal"
 

@@ -46,7 +46,7 @@ class Config:
     common_starts: bool = True  # the k-th episodes of all genomes have the same initial state (and level)
     descriptor: tuple[str, ...] = ()  # names in the task's telemetry, or obs[0] ...; (): the first two with limits
     descriptor_low: tuple[float, ...] = ()  # the archive's box; (): the limits that the task names
-    descriptor_high: tuple[float, ...] = ()
+    descriptor_high: tuple[float, ...] = ()  # as many
     summary: str = "final"  # what is kept of an episode: its "final" value of the descriptor or the "mean"
     cells: tuple[int, ...] = (50,)  # of the archive along each descriptor; one number is for all of them
     centroids: int = 0  # above 0: so many cells about spread-out centroids (CVT) instead of a grid

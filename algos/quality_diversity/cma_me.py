@@ -212,8 +212,9 @@ class _CmaMe(behaviour.Shell):
             return jax.tree.map(lambda x, y: jnp.where(over, x, y), begun, told), over
 
         anew = elites.parents(anew_key, archive, config.num_emitters)
-        shares = map(self.apart, (search.noise, inserted.new, inserted.improvement, inserted.accepted))
-        emitters, over = jax.vmap(after)(search.emitters, *shares, anew)
+        told = search.noise, inserted.new, inserted.improvement, inserted.accepted
+        z, new, improvement, accepted = jax.tree.map(self.apart, told)
+        emitters, over = jax.vmap(after)(search.emitters, z, new, improvement, accepted, anew)
         restarts = search.restarts + over.sum(dtype=jnp.int32)
         population, search = self.drawn(draw_key, emitters, restarts)
         metrics = {

@@ -42,7 +42,7 @@ class Config(behaviour.Config):
     """Static settings: each value compiles its own program."""
 
     population_size: int = 200  # children of a generation, as many of each parent
-    num_parents: int = 100
+    num_parents: int = 100  # genomes that survive a generation
     neighbours: int = 15  # whose mean distance is novelty
     num_kept: int = 5  # children of a generation that the novelty archive keeps
     capacity: int = 10_000  # of the novelty archive; beyond it the oldest are overwritten
@@ -112,8 +112,8 @@ def novelties(members: Members, known: Float[Array, "M B"], present: Array, k: i
 def drawn(key: Array, kept: Kept, children: Members, count: int) -> Kept:
     """The archive with `count` of the children, drawn at random."""
     lots = jnp.where(jnp.isfinite(children.fitness), jax.random.uniform(key, children.fitness.shape), -jnp.inf)
-    chosen = jax.tree.map(lambda x: x[novelty.fittest(lots, count)], children)
-    return novelty.keep(kept, *chosen, jnp.isfinite(chosen.fitness))
+    genome, fitness, descriptor = jax.tree.map(lambda x: x[novelty.fittest(lots, count)], children)
+    return novelty.keep(kept, genome, fitness, descriptor, jnp.isfinite(fitness))
 
 
 def next_parents(key: Array, search: Search, children: Members, config: Config) -> Members:

@@ -49,7 +49,7 @@ class Config(novelty_search.Config):
     """Static settings: each value compiles its own program."""
 
     population_size: int = 204  # children of a generation
-    num_parents: int = 102  # of novelty search
+    num_parents: int = 102  # genomes that survive a generation of novelty search
     num_emitters: int = 64  # at a time; what earns more than 0 while all are in use starts none
     members: int = 6  # of an emitter
     step_size: int = 12  # children of an emitter in a step
@@ -306,8 +306,8 @@ class _Serene(behaviour.Shell):
         rewarded = novelty.keep(
             search.rewarded, *together(children, emitters.ancestor), jnp.concatenate([enters, ended])
         )
-        novel = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), emitters.novel)
-        kept = novelty.keep(search.kept, *novel, jnp.repeat(ended, config.num_kept))
+        genome, fitness, descriptor = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), emitters.novel)
+        kept = novelty.keep(search.kept, genome, fitness, descriptor, jnp.repeat(ended, config.num_kept))
         emitters = emitters._replace(active=emitters.active & ~given_up & ~ended)
         return search._replace(kept=kept, rewarded=rewarded, emitters=emitters)
 

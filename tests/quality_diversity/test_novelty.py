@@ -22,7 +22,8 @@ def test_novelty_is_the_mean_of_the_sorted_distances(seed, k):
         others = [j for j in range(20) if present[j] and j != own]
         distances = np.sort(np.linalg.norm(known[others] - p, axis=-1))[:k]
         expected.append(distances.mean() if len(distances) else np.inf)
-    found = novelty.novelty(*map(jnp.asarray, (point, known, present)), k, jnp.asarray(itself))
+    points, everything, there = (jnp.asarray(x) for x in (point, known, present))
+    found = novelty.novelty(points, everything, there, k, jnp.asarray(itself))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 

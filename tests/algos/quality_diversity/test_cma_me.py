@@ -115,8 +115,9 @@ def test_its_pieces_climb_the_improvement_of_any_function(soft):
             over = cma_me.exhausted(told, improvement, new) | (parents == 0)
             return jax.tree.map(lambda a, b: jnp.where(over, a, b), cma_me.fresh(anew, 0.5, "full"), told)
 
-        parts = (v.reshape(2, K) for v in (found.new, found.improvement, found.accepted))
-        emitters = jax.vmap(after)(emitters, z, *parts, elites.parents(anew_key, archive, 2))
+        new, improvement, accepted = (v.reshape(2, K) for v in (found.new, found.improvement, found.accepted))
+        anew = elites.parents(anew_key, archive, 2)
+        emitters = jax.vmap(after)(emitters, z, new, improvement, accepted, anew)
         return (archive, emitters), archive.coverage
 
     archive = elites.grid((-5, -5), (5, 5), (20, 20), D, lowest=-60.0 if soft else -np.inf)

@@ -22,7 +22,8 @@ def members(rng, count, missing=()):
 def test_the_most_novel_survive():
     rng = np.random.default_rng(0)
     parents, children = members(rng, 4, [2]), members(rng, 8, [5])
-    kept = novelty.keep(novelty.empty(6, 2, 2), *members(rng, 3), jnp.ones(3, bool))
+    genome, fitness, descriptor = members(rng, 3)
+    kept = novelty.keep(novelty.empty(6, 2, 2), genome, fitness, descriptor, jnp.ones(3, bool))
     places = np.concatenate([parents.descriptor, children.descriptor])
     alive = np.isfinite(np.concatenate([parents.fitness, children.fitness]))
     values = np.full(12, -np.inf)

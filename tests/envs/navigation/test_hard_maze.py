@@ -37,7 +37,7 @@ def test_each_step_is_kheperaxs():
     @jax.jit
     @jax.vmap
     def step(pose, bumpers, action):
-        state = hard_maze.State(jnp.int32(0), *pose, bumpers)
+        state = hard_maze.State(jnp.int32(0), pose[0], pose[1], pose[2], bumpers)
         return env.observe(KEY, state, params), env.step(KEY, state, action, params)
 
     seen, ts = step(pose, obs[:, 3:], data["action"].reshape(-1, 2))

@@ -434,6 +434,26 @@ SETUPS = {
         value=lambda *_: None,  # it has no critic
         probes=lambda probe: probe.known(GAMMA).action is not None,
     ),
+    **{
+        name: Setup(
+            dict(population_size=16, num_episodes=8, num_steps=1, hidden=(4,), cells=(4,), **more),
+            hyper,
+            steps=16 * 8 * 100,
+            value=lambda *_: None,  # it has no critic
+            probes=lambda probe: probe.known(GAMMA).action is not None,
+        )
+        for name, more, hyper in (
+            ("map_elites", dict(emitter="gaussian"), dict(sigma=0.3)),
+            ("novelty_search", dict(num_parents=8, neighbours=3, num_kept=2, capacity=64), dict(sigma=0.3)),
+            ("cma_me", dict(num_emitters=2), {}),
+            (
+                "serene",
+                dict(num_parents=8, neighbours=3, num_kept=2, capacity=64, num_emitters=6, members=2, step_size=4)
+                | dict(chunk=1, reward_capacity=64),
+                dict(sigma=0.3),
+            ),
+        )
+    },
 }
 
 

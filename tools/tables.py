@@ -74,6 +74,7 @@ KINDS = {
     "model_based": "With a model",
     "sequence": "Conditioned on the outcome",
     "population": "Populations",
+    "quality_diversity": "Quality diversity",
     "streaming": "Streaming",
     "tabular": "Tables",
     "bandits": "Bandits",
@@ -81,7 +82,7 @@ KINDS = {
 }
 """Folders of `jaxrl.algos` and what they hold, as the table of algorithms is ordered."""
 
-_OF_FOLDER = ("bandits", "curricula", "meta", "streaming", "tabular")
+_OF_FOLDER = ("bandits", "curricula", "meta", "quality_diversity", "streaming", "tabular")
 """Folders whose algorithms share a page."""
 
 _PAGES = {

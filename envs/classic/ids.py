@@ -18,5 +18,6 @@ ENVIRONMENTS: dict[str, Entry] = entries(
         "Pendulum-v1": ("pendulum:Pendulum", {}),
         "PointMass-v0": ("point_mass:PointMass", {}),
         "Reacher-v0": ("reacher:Reacher", {}),
+        "RedundantArm-v0": ("redundant_arm:RedundantArm", {}),
     },
 )

@@ -4,4 +4,11 @@ from __future__ import annotations
 
 from jaxrl.registry import Entry, entries
 
-ENVIRONMENTS: dict[str, Entry] = entries(__package__, {"JaxNav-v0": ("jaxnav:JaxNav", {})})
+ENVIRONMENTS: dict[str, Entry] = entries(
+    __package__,
+    {
+        "HardMaze-v0": ("hard_maze:HardMaze", {}),
+        "JaxNav-v0": ("jaxnav:JaxNav", {}),
+        "KheperaxMaze-v0": ("hard_maze:HardMaze", {"task": "energy", "walls": "sticks"}),
+    },
+)

@@ -1,5 +1,5 @@
-"""Learning curves and comparisons of run folders, and pictures of datasets, as PNG, PDF or SVG by the file's suffix.
-matplotlib loads when called.
+"""Learning curves and comparisons of run folders, and pictures of datasets and archives, as PNG, PDF or SVG by the
+file's suffix. matplotlib loads when called.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from jaxrl.canvas import COLORS
 from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.host.run.config_file import checked
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, unit_of_steps
+from jaxrl.quality_diversity.elites import Cells
 
 
 def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
@@ -256,6 +257,33 @@ def dataset_picture(dataset: Dataset, about: dict[str, Any], out: str | Path, na
         right.set(xlabel=names[0], ylabel="steps")
     made_of = (str(about[name]) for name in ("env", "recipe") if about.get(name))
     figure.suptitle(f"{' '.join(made_of)}: {dataset.size} steps, {len(total)} episodes".removeprefix(": "), fontsize=11)
+    return _save(figure, out)
+
+
+def archive_picture(
+    archive: Cells, out: str | Path, names: Sequence[str] = ("first descriptor", "second descriptor"), label: str = ""
+) -> Path:
+    """The fitness of each cell of an archive over two descriptors: a map of a grid, or dots at centroids.
+
+    Raises ValueError for an archive with another number of descriptors, or of several runs.
+    """
+    fitness = np.asarray(archive.fitness, float)
+    if fitness.ndim != 1 or archive.centroids.shape[-1] != 2:
+        raise ValueError(f"an archive of one run over two descriptors is drawn, not one of {archive.descriptor.shape}.")
+    (left, low), (right, high) = np.asarray(archive.low, float), np.asarray(archive.high, float)
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(5.2, 4.4), layout="constrained")
+    shown = np.ma.masked_array(fitness, ~np.isfinite(fitness))
+    if archive.shape:
+        cells = shown.reshape(archive.shape).T
+        image = axes.imshow(cells, origin="lower", extent=(left, right, low, high), aspect="auto", cmap="viridis")
+    else:
+        middles = np.asarray(archive.centroids, float)[~shown.mask]
+        image = axes.scatter(*middles.T, c=shown.compressed(), s=9, cmap="viridis")
+    axes.grid(False)
+    axes.set(xlim=(left, right), ylim=(low, high), xlabel=names[0], ylabel=names[1])
+    figure.colorbar(image, label=label or "fitness")
+    axes.set_title(f"{int((~shown.mask).sum())} of {len(fitness)} cells", fontsize=11)
     return _save(figure, out)
 
 

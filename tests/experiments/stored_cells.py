@@ -284,6 +284,12 @@ stored = r["results"]["0.9, 0.8"]["UCB1"]["final"]
         tolerance=0.0,
         relative=0.02,
     ),
+    "quality_diversity": Cell(
+        """
+again = run.measure("map_elites", *r["map_elites"]["budget"])["coverage"]
+stored = r["map_elites"]["coverage"]
+"""
+    ),
     "replay_ratio": Cell(
         """
 again = run.measure("0.5", True, 4, r["total_steps"])["returns"]

@@ -3,13 +3,15 @@
 import json
 import re
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
 from jaxrl.data.datasets import Dataset
-from jaxrl.host.plotting import bars, curve, curves_by_task, dataset_picture, plot, smoothed
+from jaxrl.host.plotting import archive_picture, bars, curve, curves_by_task, dataset_picture, plot, smoothed
 from jaxrl.host.run.run_folder import RunFolderError
+from jaxrl.quality_diversity import elites
 
 nan = np.nan
 
@@ -161,3 +163,20 @@ def test_bars(tmp_path):
     plain = bars(table, tmp_path / "bars.png", "return")
     marked = bars(table, tmp_path / "marked.png", "return", {"ppo CartPole-v1": 300.0})
     assert colors(marked) > colors(plain) > 200
+
+
+@pytest.mark.parametrize("kind", ["grid", "voronoi"])
+def test_an_archive_is_drawn_where_it_is_filled(tmp_path, kind):
+    middles = np.random.default_rng(0).random((400, 2)).astype(np.float32)
+    empty = elites.grid((0, 0), (1, 1), (20, 20), 1)
+    if kind == "voronoi":
+        empty = elites.voronoi((0, 0), (1, 1), jnp.asarray(middles), 1)
+    fitness = jnp.where(empty.centroids[:, 0] < 0.5, empty.centroids[:, 1], -jnp.inf)
+    picture = archive_picture(empty.replace(fitness=fitness), tmp_path / "archive.png", ("x", "y"))
+    pixels = np.asarray(Image.open(picture).convert("RGB"), float)
+    height, width, _ = pixels.shape
+    colours = np.ptp(pixels, axis=2) > 40  # neither white nor grey
+    inside = colours[height // 5 : -height // 5]
+    assert inside[:, width // 7 : width * 2 // 5].mean() > 5 * inside[:, width * 9 // 20 : width * 3 // 4].mean() + 0.02
+    with pytest.raises(ValueError, match="over two descriptors"):
+        archive_picture(elites.grid((0,), (1,), (5,), 1), tmp_path / "line.png")

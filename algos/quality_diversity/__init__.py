@@ -1,0 +1,1 @@
+"""Quality diversity: archives of the best behaviour of every kind."""

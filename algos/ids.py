@@ -8,6 +8,7 @@ STEPS = Learns(data="transitions")
 WITH_PRIORITIES = Learns(data="transitions", priorities=True)
 IN_A_MODEL = Learns(data="transitions", model="predictor")
 IN_ITS_MODEL = Learns(data="transitions", model="model_of")
+PAIRS = Learns(acts=False, data="pairs")
 OUTCOMES = Learns(acts=False, data="windows", goals=True)
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
@@ -20,6 +21,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "bcq_discrete": AlgorithmEntry("deep_q.bcq_discrete", ("Discrete",), WITH_PRIORITIES),
     "c51": AlgorithmEntry("deep_q.c51", ("Discrete",), WITH_PRIORITIES),
     "combo": AlgorithmEntry("model_based.combo", ("Box",), IN_A_MODEL),
+    "cpl": AlgorithmEntry("preferences.cpl", (), PAIRS),
     "cql": AlgorithmEntry("actor_critic.cql", ("Box",), STEPS),
     "cql_discrete": AlgorithmEntry("deep_q.cql_discrete", ("Discrete",), WITH_PRIORITIES),
     "crossq": AlgorithmEntry("actor_critic.crossq", ("Box",), STEPS),
@@ -47,6 +49,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "mopo": AlgorithmEntry("model_based.mopo", ("Box",), IN_ITS_MODEL),
     "morel": AlgorithmEntry("model_based.morel", ("Box",), IN_ITS_MODEL),
     "nonstationary_ucb": AlgorithmEntry("bandits.nonstationary_ucb", ()),
+    "p_iql": AlgorithmEntry("preferences.p_iql", (), PAIRS),
     "ppo": AlgorithmEntry("on_policy.ppo", ("Discrete", "MultiDiscrete", "Box")),
     "ppo_rnn": AlgorithmEntry("on_policy.ppo_rnn", ("Discrete", "MultiDiscrete", "Box")),
     "pqn": AlgorithmEntry("deep_q.pqn", ("Discrete",)),

@@ -175,7 +175,8 @@ def test_of_a_run_with_the_values_of_its_critic(module, tmp_path, capsys):
     env, params = jaxrl.make(id)
     run, path = tmp_path / "run", tmp_path / "p.npz"
     algo = module.make(env, module.Config(hidden=(8,), buffer_size=400))
-    fit(algo, jax.random.key(0), 20, module.Hyper(learning_starts=10, gamma=0.9), params, out=run, eval_every=None)
+    hyper = module.Hyper(learning_starts=10, gamma=0.9)
+    fit(algo, jax.random.key(0), 20, hyper=hyper, env_params=params, out=run, eval_every=None, progress=False)
     words = f"dataset preferences {run} --steps 450 --pairs 8 --length 5 --labels regret --critic {run} --out {path}"
     said(words, capsys)
     found, about = preference_files.read(path)
@@ -214,7 +215,7 @@ def test_a_run_without_a_critic_of_actions(tmp_path, capsys):
     env, params = jaxrl.make("Pendulum-v1")
     algo = ppo.make(env, ppo.Config(num_envs=2, num_steps=4, num_minibatches=1, num_epochs=1, hidden=(4,)))
     run, steps = tmp_path / "run", tmp_path / "steps.npz"
-    fit(algo, jax.random.key(0), 8, None, params, out=run, eval_every=None)
+    fit(algo, jax.random.key(0), 8, env_params=params, out=run, eval_every=None, progress=False)
     dataset_files.write(steps, made()[0].steps, made()[1])
     words = f"dataset preferences {steps} --labels regret --critic {run} --length 4 --out {tmp_path / 'p.npz'}"
     assert "a run of ppo has no critic of actions" in refused(words, capsys)

@@ -1,0 +1,117 @@
+"""Do preferences tell of returns or of regrets? Two reward learners on 100 random grids.
+
+    python experiments/preferences/run.py [--grids 100] [--only SETTING] [--table]
+
+Goes on where it stopped: each setting (labels, noise, crossing, pairs, learner) is a row of results.json beside this
+file. `--table` prints the table of README.md from what is there.
+"""
+
+import argparse
+import functools
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tasks
+from scipy.stats import wilcoxon
+
+from jaxrl.data.preferences import Teacher, labels
+from jaxrl.exact import preference_rewards as rewards
+from jaxrl.host.run.run_folder import environment_of_run
+
+HERE, NEAR = Path(__file__).parent, 0.9
+STEPS, RATE, TEMPERATURE = 1000, 2.0, 1e-3  # those of the authors
+NOISES = {"error-free": Teacher(ties=1e-6), "logistic": Teacher(temperature=1.0)}
+SETTINGS = [("regret", noise, crossing, n) for noise in NOISES for crossing in (False, True) for n in (300, 3000)]
+SETTINGS += [("return", "error-free", crossing, 3000) for crossing in (False, True)]
+LEARNERS = ("regret", "return")
+
+
+def in_single(tree):
+    """Learners compute in float32; only planning needs more."""
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, tree)
+
+
+@functools.partial(jax.jit, static_argnames=("kind", "noise", "crossing", "count", "learner"))
+def learned(keys, grids, successor, kind, noise, crossing, count, learner):
+    """Weights, loss and accuracy of each grid; both learners see the same pairs, labels and first weights."""
+
+    def of_grid(given):
+        key, grid, successor = given
+        pair_key, label_key, start_key = jax.random.split(key, 3)
+        pairs, early = tasks.segments(pair_key, grid, count, crossing)
+        true = grid["weights"]
+        value = tasks.greedy(grid, true)[1]
+        by = rewards.negative_regrets(true, pairs, value) if kind == "regret" else rewards.partial_returns(true, pairs)
+        label, small = labels(label_key, by, NOISES[noise]).astype(jnp.float32), in_single(pairs)
+
+        def scores(weights):
+            if learner == "return":
+                return rewards.partial_returns(weights, small)
+            return rewards.negative_regrets(weights, small, rewards.soft_values(weights, successor, TEMPERATURE))
+
+        start = jax.random.uniform(start_key, (tasks.FEATURES,), jnp.float32, -1, 1) / np.float32(tasks.FEATURES**0.5)
+        found = rewards.fit(scores, label, start, RATE, STEPS)
+        return found.weights, found.loss, jnp.mean(pairs.ended), early
+
+    return jax.lax.map(of_grid, (keys, grids, successor))
+
+
+@jax.jit
+def judged(grids, weights):
+    """Scaled returns of the best policies for learned rewards."""
+
+    def of_grid(given):
+        grid, weights = given
+        return rewards.scaled_return(tasks.mdp_of(grid, grid["weights"]), tasks.greedy(grid, weights)[0], tasks.GAMMA)
+
+    return jax.lax.map(of_grid, (grids, weights))
+
+
+def table(results):
+    """A line a setting: shares near-optimal, mean scaled returns cut at -1, and Wilcoxon's test of the pairs."""
+    for setting in SETTINGS:
+        name = "/".join(map(str, setting))
+        rows = [results["rows"].get(f"{name}/{learner}") for learner in LEARNERS]
+        if None in rows:
+            continue
+        scaled = [np.array(row["scaled"]) for row in rows]
+        cut = [np.maximum(x, -1) for x in scaled]
+        test = wilcoxon(*cut, alternative="greater").pvalue if np.any(cut[0] != cut[1]) else 1.0
+        shares = " | ".join(f"{(x > NEAR).mean():.2f}" for x in scaled)
+        print(
+            f"| {' | '.join(map(str, setting))} | {shares} | {cut[0].mean():.2f} | {cut[1].mean():.2f} | {test:.1g} |"
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--grids", type=int, default=100)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--table", action="store_true")
+    args = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)  # with a discount of 0.999 float32 does not tell all actions apart
+    file = HERE / "results.json"
+    results = json.loads(file.read_text()) if file.exists() else {"grids": args.grids, "rows": {}}
+    todo = [(s, x) for s in SETTINGS for x in LEARNERS if "/".join(map(str, (*s, x))) not in results["rows"]]
+    todo = [] if args.table else [x for x in todo if args.only in "/".join(map(str, (*x[0], x[1])))]
+    if todo:
+        grids = jax.tree.map(lambda *x: jnp.stack(x), *map(tasks.grid, range(args.grids)))
+        keys = jax.random.split(jax.random.key(0), args.grids)
+        successor = jax.jit(lambda *x: jax.lax.map(lambda given: tasks.policies(*given), x))(keys, grids)
+    for setting, learner in todo:
+        began, name = time.process_time(), "/".join(map(str, (*setting, learner)))
+        weights, loss, ended, early = jax.block_until_ready(learned(keys, grids, successor, *setting, learner))
+        row = {"scaled": judged(grids, weights), "weights": weights, "loss": loss, "ended": ended, "early": early}
+        row = {key: np.asarray(value, np.float64).round(6).tolist() for key, value in row.items()}
+        results["rows"][name] = {**row, "cpu_seconds": round(time.process_time() - began, 1)}
+        file.write_text(json.dumps({**results, **environment_of_run()}, indent=1))
+        print(name, f"{(np.array(row['scaled']) > NEAR).mean():.2f}", results["rows"][name]["cpu_seconds"], flush=True)
+    table(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -86,7 +86,7 @@ def score(
 def cpl_loss(
     scores: Float[Array, "B 2"], label: Float[Array, " B"], bias: float | Float[Array, ""] = 1.0
 ) -> Float[Array, ""]:
-    """Equation 5 of Hejna et al. (2024), with their conservative bias of equation 6; `label`: the second is better."""
+    """The contrastive loss of Hejna et al. (2024), with their conservative bias; `label`: the second is better."""
     first, second = scores[:, 0], scores[:, 1]
     second_won, first_won = jax.nn.softplus(bias * first - second), jax.nn.softplus(bias * second - first)
     return jnp.mean(label * second_won + (1 - label) * first_won)

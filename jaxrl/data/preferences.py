@@ -169,8 +169,8 @@ def uniform_queries(rng: np.random.Generator, dataset: Dataset, n: int, length: 
 def disagreement(margin: Float[Array, "K n"]) -> Float[Array, " n"]:
     """The standard deviation, over the members of an ensemble, of the predicted probability that the second is better.
 
-    `margin` is the second segment's predicted return minus the first's (Christiano et al. 2017, section 2.2.4, who ask
-    about the pairs where it is largest).
+    `margin` is the second segment's predicted return minus the first's (Christiano et al. 2017 ask about the
+    pairs where it is largest).
     """
     return jnp.std(jax.nn.sigmoid(margin), 0)
 
@@ -195,7 +195,7 @@ def regrets_of(
     last_value: Float[Array, "*pairs"],
     gamma: float | Float[Array, ""],
 ) -> Float[Array, "*pairs"]:
-    """V(s[0]) - (return + gamma^L V(s[L])), the deterministic regret of Knox et al. (2022), equation 3.
+    """V(s[0]) - (return + gamma^L V(s[L])), the deterministic regret of Knox et al. (2022).
 
     `terminated` (*pairs) says that the task ended in the last step, after which nothing more is to be had.
     """

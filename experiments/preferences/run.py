@@ -7,7 +7,6 @@ file. `--table` prints the table of README.md from what is there.
 """
 
 import argparse
-import functools
 import json
 import time
 from pathlib import Path
@@ -16,59 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tasks
+from preference_learners import NOISES, judged, learned
 from scipy.stats import wilcoxon
 
-from jaxrl.data.preferences import Teacher, labels
-from jaxrl.exact import preference_rewards as rewards
 from jaxrl.host.run.run_folder import environment_of_run
 
 HERE, NEAR = Path(__file__).parent, 0.9
-STEPS, RATE, TEMPERATURE = 1000, 2.0, 1e-3  # those of the authors
-NOISES = {"error-free": Teacher(ties=1e-6), "logistic": Teacher(temperature=1.0)}
 SETTINGS = [("regret", noise, crossing, n) for noise in NOISES for crossing in (False, True) for n in (300, 3000)]
 SETTINGS += [("return", "error-free", crossing, 3000) for crossing in (False, True)]
 LEARNERS = ("regret", "return")
-
-
-def in_single(tree):
-    """Learners compute in float32; only planning needs more."""
-    return jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, tree)
-
-
-@functools.partial(jax.jit, static_argnames=("kind", "noise", "crossing", "count", "learner"))
-def learned(keys, grids, successor, kind, noise, crossing, count, learner):
-    """Weights, loss and accuracy of each grid; both learners see the same pairs, labels and first weights."""
-
-    def of_grid(given):
-        key, grid, successor = given
-        pair_key, label_key, start_key = jax.random.split(key, 3)
-        pairs, early = tasks.segments(pair_key, grid, count, crossing)
-        true = grid["weights"]
-        value = tasks.greedy(grid, true)[1]
-        by = rewards.negative_regrets(true, pairs, value) if kind == "regret" else rewards.partial_returns(true, pairs)
-        label, small = labels(label_key, by, NOISES[noise]).astype(jnp.float32), in_single(pairs)
-
-        def scores(weights):
-            if learner == "return":
-                return rewards.partial_returns(weights, small)
-            return rewards.negative_regrets(weights, small, rewards.soft_values(weights, successor, TEMPERATURE))
-
-        start = jax.random.uniform(start_key, (tasks.FEATURES,), jnp.float32, -1, 1) / np.float32(tasks.FEATURES**0.5)
-        found = rewards.fit(scores, label, start, RATE, STEPS)
-        return found.weights, found.loss, jnp.mean(pairs.ended), early
-
-    return jax.lax.map(of_grid, (keys, grids, successor))
-
-
-@jax.jit
-def judged(grids, weights):
-    """Scaled returns of the best policies for learned rewards."""
-
-    def of_grid(given):
-        grid, weights = given
-        return rewards.scaled_return(tasks.mdp_of(grid, grid["weights"]), tasks.greedy(grid, weights)[0], tasks.GAMMA)
-
-    return jax.lax.map(of_grid, (grids, weights))
 
 
 def table(results):
@@ -87,6 +42,12 @@ def table(results):
         )
 
 
+def grids_and_keys(count):
+    """The first of 100 grids, which are the same however many there are."""
+    grids = jax.tree.map(lambda *x: jnp.stack(x), *map(tasks.grid, range(count)))
+    return grids, jax.random.split(jax.random.key(0), 100)[:count]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--grids", type=int, default=100)
@@ -99,8 +60,7 @@ def main():
     todo = [(s, x) for s in SETTINGS for x in LEARNERS if "/".join(map(str, (*s, x))) not in results["rows"]]
     todo = [] if args.table else [x for x in todo if args.only in "/".join(map(str, (*x[0], x[1])))]
     if todo:
-        grids = jax.tree.map(lambda *x: jnp.stack(x), *map(tasks.grid, range(args.grids)))
-        keys = jax.random.split(jax.random.key(0), args.grids)
+        grids, keys = grids_and_keys(args.grids)
         successor = jax.jit(lambda *x: jax.lax.map(lambda given: tasks.policies(*given), x))(keys, grids)
     for setting, learner in todo:
         began, name = time.process_time(), "/".join(map(str, (*setting, learner)))

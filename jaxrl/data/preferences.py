@@ -19,7 +19,7 @@ judged by them; what learners draw (`stored`) has none.
 
 Who labels may err (`Teacher`), in ways that Lee et al. (2021), "B-Pref: benchmarking preference-based reinforcement
 learning", simulate: by chance where scores are near (Bradley and Terry 1952), by mistakes, and by calling small
-differences a tie.
+differences a tie. `tree_labels` compares without a score, by the order of a designer's factors (HERON).
 """
 
 from __future__ import annotations
@@ -230,6 +230,24 @@ def labels(key: Key[Array, ""], score: Float[Array, "n 2"], teacher: Teacher = T
     wrong = jax.random.bernoulli(mistake_key, teacher.mistakes, margin.shape)
     label = jnp.where(wrong, 1 - label, label)
     return jnp.where(jnp.abs(margin) <= teacher.ties, 0.5, label) if teacher.ties else label
+
+
+def tree_labels(
+    factors: Float[Array, "n 2 levels"], sigmas: float | Float[Array, "levels"] = 1.0
+) -> Float[Array, " n"]:
+    """The labels of a decision tree of factors, in the order of their importance; 0.5 where none of them decides.
+
+    Bukharin et al. (2023), "Deep reinforcement learning from hierarchical preference design" (HERON): the first factor
+    in which the segments of a pair differ by more than `sigmas` of its standard deviations decides, the larger the
+    better. So a factor's unit is of no account, which in a weighted sum of them it is. The deviations are over all
+    segments of these pairs, where the authors' code takes them over all that was ever seen.
+    """
+    margin = sigmas * jnp.std(factors, (0, 1))
+    difference = factors[:, 1] - factors[:, 0]
+    decides = jnp.abs(difference) > margin
+    first = jnp.argmax(decides, -1)
+    second_better = jnp.take_along_axis(difference, first[:, None], 1)[:, 0] > 0
+    return jnp.where(jnp.any(decides, -1), second_better.astype(factors.dtype), 0.5)
 
 
 # ---- what learners draw

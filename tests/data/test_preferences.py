@@ -108,6 +108,24 @@ def test_queries_are_segments_of_episodes():
             preferences.uniform_queries(np.random.default_rng(0), data, 1, length)
 
 
+def test_a_tree_of_factors():
+    """Against loops, and the same in whatever units the factors are."""
+    factors = np.random.default_rng(0).normal(size=(50, 2, 3)).astype(np.float32)
+    for sigmas in (0.0, 1.0, np.array([0.5, 1.0, 2.0], np.float32)):
+        found = preferences.tree_labels(jnp.asarray(factors), jnp.asarray(sigmas))
+        margin = np.broadcast_to(sigmas, 3) * factors.std((0, 1))
+        for label, (first, second) in zip(found, factors, strict=True):
+            expected = 0.5
+            for level in range(3):
+                if abs(second[level] - first[level]) > margin[level]:
+                    expected = float(second[level] > first[level])
+                    break
+            assert label == expected
+        units = jnp.array([1000.0, 0.25, 64.0])
+        np.testing.assert_array_equal(preferences.tree_labels(jnp.asarray(factors) * units, jnp.asarray(sigmas)), found)
+    assert set(np.asarray(preferences.tree_labels(jnp.asarray(factors), 2.0))) == {0.0, 0.5, 1.0}
+
+
 def test_disagreement():
     margin = jnp.array([[0.0, 3.0, -2.0], [0.0, 3.0, 2.0]])
     found = preferences.disagreement(margin)

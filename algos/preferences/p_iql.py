@@ -95,7 +95,8 @@ class _PIQL:
 
     def members(self, weights: Any, obs: Any, action: Array) -> Array:
         """r_k(s, a), (K, ...)."""
-        return jax.vmap(lambda weights: self.reward.apply(weights, obs, action))(weights)
+        found: Any = jax.vmap(lambda weights: self.reward.apply(weights, obs, action))(weights)
+        return found
 
     def gradient_step(self, nets: Nets, key: Array, batch: Compared, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
         """A step of the reward, or of IQL on it."""

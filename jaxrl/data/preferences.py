@@ -45,8 +45,8 @@ class Preferences:
     """n pairs of segments of one dataset."""
 
     steps: Dataset
-    first: jax.Array  # (n, 2) int32, rows of `steps` at which the two segments of a pair begin
-    label: jax.Array  # (n,) float, the probability that the second is the better one
+    first: Any  # (n, 2) int32, rows of `steps` at which the two segments of a pair begin
+    label: Any  # (n,) float, the probability that the second is the better one
     length: int  # steps of each segment
 
     @property
@@ -289,7 +289,9 @@ def stored(preferences: Preferences, space: Space) -> Replay:
         pairs = jax.random.randint(pair_key, (n,), 0, len(label))
         rows = rows_of(first[pairs], preferences.length)
         single = jax.random.randint(step_key, (n,), 0, len(terminated))
-        return Compared(*take((obs, action, terminated, next_obs), single), *take((obs, action), rows), label[pairs])
+        of_step = take((obs, action, terminated, next_obs), single)
+        pair_obs, pair_action = take((obs, action), rows)
+        return Compared(*of_step, pair_obs=pair_obs, pair_action=pair_action, label=label[pairs])
 
     return Replay(init, None, sample)
 

@@ -8,6 +8,7 @@ file. `--table` prints the table of README.md from what is there.
 
 import argparse
 import json
+import re
 import time
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def main():
     file = HERE / "results.json"
     results = json.loads(file.read_text()) if file.exists() else {"grids": args.grids, "rows": {}}
     todo = [(s, x) for s in SETTINGS for x in LEARNERS if "/".join(map(str, (*s, x))) not in results["rows"]]
-    todo = [] if args.table else [x for x in todo if args.only in "/".join(map(str, (*x[0], x[1])))]
+    todo = [] if args.table else [x for x in todo if re.search(args.only, "/".join(map(str, (*x[0], x[1]))))]
     if todo:
         grids, keys = grids_and_keys(args.grids)
         successor = jax.jit(lambda *x: jax.lax.map(lambda given: tasks.policies(*given), x))(keys, grids)

@@ -112,7 +112,8 @@ def test_a_tree_of_factors():
     """Against loops, and the same in whatever units the factors are."""
     factors = np.random.default_rng(0).normal(size=(50, 2, 3)).astype(np.float32)
     for sigmas in (0.0, 1.0, np.array([0.5, 1.0, 2.0], np.float32)):
-        found = preferences.tree_labels(jnp.asarray(factors), jnp.asarray(sigmas))
+        given = sigmas if isinstance(sigmas, float) else jnp.asarray(sigmas)
+        found = preferences.tree_labels(jnp.asarray(factors), given)
         margin = np.broadcast_to(sigmas, 3) * factors.std((0, 1))
         for label, (first, second) in zip(found, factors, strict=True):
             expected = 0.5
@@ -122,7 +123,7 @@ def test_a_tree_of_factors():
                     break
             assert label == expected
         units = jnp.array([1000.0, 0.25, 64.0])
-        np.testing.assert_array_equal(preferences.tree_labels(jnp.asarray(factors) * units, jnp.asarray(sigmas)), found)
+        np.testing.assert_array_equal(preferences.tree_labels(jnp.asarray(factors) * units, given), found)
     assert set(np.asarray(preferences.tree_labels(jnp.asarray(factors), 2.0))) == {0.0, 0.5, 1.0}
 
 

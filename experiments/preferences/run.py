@@ -67,9 +67,9 @@ def main():
         began, name = time.process_time(), "/".join(map(str, (*setting, learner)))
         weights, loss, ended, early = jax.block_until_ready(learned(keys, grids, successor, *setting, learner))
         row = {"scaled": judged(grids, weights), "weights": weights, "loss": loss, "ended": ended, "early": early}
-        row = {key: np.asarray(value, np.float64).round(6).tolist() for key, value in row.items()}
+        row = {key: np.asarray(value, np.float64).round(4).tolist() for key, value in row.items()}
         results["rows"][name] = {**row, "cpu_seconds": round(time.process_time() - began, 1)}
-        file.write_text(json.dumps({**results, **environment_of_run()}, indent=1))
+        file.write_text(json.dumps({**results, **environment_of_run()}))
         print(name, f"{(np.array(row['scaled']) > NEAR).mean():.2f}", results["rows"][name]["cpu_seconds"], flush=True)
     table(results)
 

@@ -8,6 +8,7 @@ STEPS = Learns(data="transitions")
 WITH_PRIORITIES = Learns(data="transitions", priorities=True)
 IN_A_MODEL = Learns(data="transitions", model="predictor")
 IN_ITS_MODEL = Learns(data="transitions", model="model_of")
+PAIRS = Learns(acts=False, data="pairs")
 OUTCOMES = Learns(acts=False, data="windows", goals=True)
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
@@ -21,6 +22,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "c51": AlgorithmEntry("deep_q.c51", ("Discrete",), WITH_PRIORITIES),
     "cma_me": AlgorithmEntry("quality_diversity.cma_me", ("Discrete", "MultiDiscrete", "Box")),
     "combo": AlgorithmEntry("model_based.combo", ("Box",), IN_A_MODEL),
+    "cpl": AlgorithmEntry("preferences.cpl", (), PAIRS),
     "cql": AlgorithmEntry("actor_critic.cql", ("Box",), STEPS),
     "cql_discrete": AlgorithmEntry("deep_q.cql_discrete", ("Discrete",), WITH_PRIORITIES),
     "crossq": AlgorithmEntry("actor_critic.crossq", ("Box",), STEPS),
@@ -50,6 +52,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "morel": AlgorithmEntry("model_based.morel", ("Box",), IN_ITS_MODEL),
     "nonstationary_ucb": AlgorithmEntry("bandits.nonstationary_ucb", ()),
     "novelty_search": AlgorithmEntry("quality_diversity.novelty_search", ("Discrete", "MultiDiscrete", "Box")),
+    "p_iql": AlgorithmEntry("preferences.p_iql", (), PAIRS),
     "ppo": AlgorithmEntry("on_policy.ppo", ("Discrete", "MultiDiscrete", "Box")),
     "ppo_rnn": AlgorithmEntry("on_policy.ppo_rnn", ("Discrete", "MultiDiscrete", "Box")),
     "pqn": AlgorithmEntry("deep_q.pqn", ("Discrete",)),

@@ -27,7 +27,7 @@ from jaxrl import (
 from jaxrl.algorithm import restarted, starting_values
 from jaxrl.algos import recoil
 from jaxrl.algos.meta import disco_rule
-from jaxrl.data import datasets
+from jaxrl.data import datasets, preferences
 from jaxrl.off_policy.imagination import Prediction
 from jaxrl.off_policy.q_learner import Batch
 from jaxrl.replay.ring import uniform
@@ -507,8 +507,28 @@ def noise(length: int) -> Any:
     return datasets.windows(data, Discrete(2), length)
 
 
+def compared() -> Any:
+    """Preferences for Pendulum: pairs of segments of two steps, of random numbers."""
+    rng, ends = np.random.default_rng(0), np.arange(20) % 4 == 3
+    obs, action = rng.normal(size=(20, 3)).astype(np.float32), rng.uniform(-2, 2, (20, 1)).astype(np.float32)
+    data = datasets.Dataset(obs, action, np.zeros(20, np.float32), ends & False, ends, obs)
+    first = preferences.uniform_queries(rng, data, 16, 2)
+    label = rng.integers(0, 2, 16).astype(np.float32)
+    return preferences.stored(preferences.Preferences(data, first, label, 2), Box(-2.0, 2.0, (1,)))
+
+
+PAIRS = dict(num_envs=2, num_updates=2, batch_size=8, hidden=(8,))
 STORED = dict(num_envs=2, num_updates=2, batch_size=4, max_steps=8)
 CONTRACT = {
+    "cpl": Case(
+        "Pendulum-v1",
+        {},
+        4,
+        PAIRS,
+        dict(learning_rate=1e-2, cloning_steps=3, warmup_steps=2),
+        make=dict(replay=compared()),
+    ),
+    "p_iql": Case("Pendulum-v1", {}, 4, PAIRS, dict(learning_rate=1e-2, reward_steps=3), make=dict(replay=compared())),
     "decision_transformer": Case(
         "CartPole-v1", {}, 3, dict(STORED, context=3, width=8, layers=1, heads=2), make=dict(replay=noise(3))
     ),

@@ -40,7 +40,7 @@ def made(name, env):
 
 
 BETWEEN = sorted(n for n in jaxrl.list_algos() if "Box" in registry.algo_actions(n) and n not in OPEN)
-BETWEEN += ["decision_transformer", "rvs", "stream_td"]  # whose observations are of a kind of their own
+BETWEEN += ["cpl", "decision_transformer", "p_iql", "rvs", "stream_td"]  # whose observations are of a kind of their own
 
 
 @pytest.mark.parametrize("name", BETWEEN)

@@ -34,6 +34,8 @@ CONTRACTS: dict[str, str] = {
     "jaxrl/data/datasets.py": "Stored experience, and drawing from it.",
     "jaxrl/data/hindsight.py": "Goals that were reached later, for a dataset's steps.",
     "jaxrl/data/quality.py": "How good a dataset is, and what its steps cover.",
+    "jaxrl/data/preferences.py": "Pairs of segments with labels, and drawing from them.",
+    "jaxrl/data/reward_models.py": "Rewards by Bradley and Terry's model.",
     "jaxrl/data/dynamics.py": "An ensemble of models of a dataset's transitions.",
     "jaxrl/data/transitions.py": "What a replay buffer and a dataset hold of a step.",
     "jaxrl/environment.py": "The protocol of environments, and pytrees with `replace`.",

@@ -73,6 +73,7 @@ KINDS = {
     "actor_critic": "Actor-critic, from stored steps",
     "model_based": "With a model",
     "sequence": "Conditioned on the outcome",
+    "preferences": "From preferences",
     "population": "Populations",
     "quality_diversity": "Quality diversity",
     "streaming": "Streaming",
@@ -82,7 +83,7 @@ KINDS = {
 }
 """Folders of `jaxrl.algos` and what they hold, as the table of algorithms is ordered."""
 
-_OF_FOLDER = ("bandits", "curricula", "meta", "quality_diversity", "streaming", "tabular")
+_OF_FOLDER = ("bandits", "curricula", "meta", "preferences", "quality_diversity", "streaming", "tabular")
 """Folders whose algorithms share a page."""
 
 _PAGES = {
@@ -394,7 +395,7 @@ def papers(doc: str | None) -> list[str]:
 
 def learns_from(learns: Learns) -> str:
     """What an algorithm learns from, in the words of the table."""
-    words = {"transitions": "a dataset", "windows": "windows of a dataset"}
+    words = {"transitions": "a dataset", "windows": "windows of a dataset", "pairs": "preferences"}
     if learns.data == "demonstrations":
         return "demonstrations beside other steps"
     data = [words[learns.data] + (" and a model of it" if learns.model else "")] if learns.data else []

@@ -7,9 +7,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxrl.data import datasets, diffusion, dynamics, hindsight, quality, transitions
+    from jaxrl.data import datasets, diffusion, dynamics, hindsight, preferences, quality, reward_models, transitions
 
-__all__ = ["datasets", "diffusion", "dynamics", "hindsight", "quality", "transitions"]
+__all__ = ["datasets", "diffusion", "dynamics", "hindsight", "preferences", "quality", "reward_models", "transitions"]
 
 
 def __getattr__(name: str) -> Any:

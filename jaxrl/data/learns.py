@@ -15,7 +15,8 @@ class Learns(NamedTuple):
     """It learns from steps that it takes in an environment; False: from a dataset alone."""
     data: str = ""
     """What it learns from a dataset, the argument `replay` of its `make`: single "transitions", or "windows" of as many
-    consecutive ones as its function `window(config)` returns. "demonstrations" are needed in addition to other steps;
+    consecutive ones as its function `window(config)` returns, or "pairs" of segments with labels, of a file of
+    preferences (`preferences.stored`). "demonstrations" are needed in addition to other steps;
     the command line has no option for them, they are given in Python only. "": it takes no dataset."""
     model: str = ""
     """The function that turns a fitted ensemble into the argument `model` of its `make`, which it needs with a dataset:
@@ -29,7 +30,7 @@ class Learns(NamedTuple):
     """Its policy is inferred from the rewards of the dataset, so evaluation needs the dataset, too."""
 
 
-DATA = ("", "transitions", "windows", "demonstrations")
+DATA = ("", "transitions", "windows", "pairs", "demonstrations")
 """Values of `Learns.data`."""
 
 MODELS = ("", "predictor", "model_of")

@@ -421,6 +421,16 @@ found = run.row(*run.ABLATIONS[name], 10, 1.0)
 again, stored = (np.nanmean(np.array(x["curve"], float), 1) for x in (found, r["rows"][name]))
 """
     ),
+    "preferences": Cell(
+        """
+jax.config.update("jax_enable_x64", True)
+(grids, keys), setting = run.grids_and_keys(10), ("regret", "error-free", True, 300)
+successor = jnp.zeros((10, 1, 150, 5), jnp.float32)  # which the learner of returns does not read
+again = run.judged(grids, run.learned(keys, grids, successor, *setting, "return")[0])
+stored = r["rows"]["/".join(map(str, (*setting, "return")))]["scaled"][:10]
+""",
+        tolerance=1e-3,
+    ),
     "synthetic_replay": Cell(
         """
 keys = jax.random.split(jax.random.key(0), 3)

@@ -100,6 +100,7 @@ def only_parsed(monkeypatch, tmp_path):
         "export",
         "meta",
         "plot",
+        "preference_command",
         "render",
         "report",
         "train",

@@ -42,6 +42,14 @@ MORE = {
         "--config.num-checks": "1",
         "--config.num-updates": "2",
     },
+    "relabel": {
+        "--config.num-members": "2",
+        "--config.hidden": "8",
+        "--config.num-checks": "1",
+        "--config.num-updates": "2",
+    },
+    "cpl": {"--config.hidden": "8"},
+    "p_iql": {"--config.hidden": "8"},
     "mopo": {"--config.num-updates": "2", "--config.hidden": "8", "--config.num-rollouts": "4"},
     "props": {"--config.num-steps": "32", "--config.num-epochs": "1", "--config.props-num-epochs": "1"},
     "gradients": {"--config.num-agents": "2"},
@@ -129,6 +137,9 @@ def place(tmp_path_factory):
     for made in DATASETS:
         assert command.main(f"dataset make {made} --steps 400".split()) == 0
     assert command.main(short("dataset model pendulum.npz --out model.npz".split())) == 0
+    words = "dataset preferences pendulum.npz --pairs 20 --length 8 --out preferences.npz"
+    assert command.main(words.split()) == 0
+    assert command.main(short("dataset relabel preferences.npz --out relabelled.npz".split())) == 0
     (folder / "my").mkdir()
     (folder / "my/goals.py").write_text(GOALS)
     (folder / "my.py").write_text(OWN)
@@ -167,7 +178,7 @@ def test_a_command_does_what_a_page_says(said, here, capsys):
     args = short([HERE.get(word, word) for word in said[1:]])
     if args[0] == "train" and "--out" in args:  # of a run that other commands speak of: it is there
         shutil.rmtree(here / args[args.index("--out") + 1], ignore_errors=True)
-    if args[:2] in (["dataset", "make"], ["dataset", "model"]):
+    if args[0] == "dataset" and args[1] in ("make", "model", "preferences", "relabel"):
         args.append("--overwrite")
     status = command.main(args)
     told = capsys.readouterr()

@@ -326,6 +326,7 @@ def test_every_algorithm_with_optimisers_by_name_has_adams_eps():
 
 
 FROM_DATA = {  # made with a memory alone, which nothing is drawn from here
+    **dict.fromkeys(("cpl", "p_iql"), dict(replay=Replay(lambda item: (), None, len))),
     "h2o": dict(real=Replay(lambda item: (), None, len)),
     "recoil": dict(replay=demonstrated(uniform(8), uniform(8))),
     "uni_o4": dict(replay=Replay(lambda item: (), None, len), model=len),

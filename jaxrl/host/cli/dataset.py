@@ -1,4 +1,7 @@
-"""`jaxrl dataset make`, `info`, `plot`, `convert`, `model`: datasets by recipe, what is known of one, its own npz."""
+"""`jaxrl dataset make`, `info`, `plot`, `convert`, `model`: datasets by recipe, what is known of one, its own npz.
+
+`preferences` and `relabel` are in `preference_command.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from jaxrl.host.cli import preference_command
 from jaxrl.host.cli.experiment import ENDLESS, ReadFlags
 from jaxrl.host.cli.flags import (
     UsageError,
@@ -28,6 +32,8 @@ HELP = """usage: jaxrl dataset make ENV      record a dataset by a recipe
        jaxrl dataset plot FILE     its returns and observations as a picture
        jaxrl dataset convert FILE  write one as jaxrl's own npz, with or without entries of its observations
        jaxrl dataset model FILE    fit a model of its steps, which mopo, morel, combo and ravl imagine with
+       jaxrl dataset preferences RUN_OR_FILE  which of two segments is better, for cpl and p_iql
+       jaxrl dataset relabel FILE  of preferences: their steps with rewards learned from them
 
 `jaxrl dataset make --help` lists recipes and flags. FILE is jaxrl's own npz, OGBench's, D4RL's or
 robomimic's HDF5 or a folder of Minari's.
@@ -106,10 +112,15 @@ def info(args: list[str]) -> int:
         """A dataset."""
 
     flags = parse(Info, args, "jaxrl dataset info", "What is known of a dataset, a line each: name and value.")
-    from jaxrl.host.data import dataset_parts
+    from jaxrl.host.data import dataset_parts, preference_files
 
-    dataset, about = flags.read(flags.file)
-    known = {"digest": dataset_parts.digest(dataset), **dataset_parts.summary(dataset, about), **about}
+    pairs: dict[str, Any] = {}
+    if preference_files.is_one(flags.file):
+        found, about = preference_files.read(flags.file)
+        dataset, pairs = found.steps, preference_files.summary(found)
+    else:
+        dataset, about = flags.read(flags.file)
+    known = {"digest": dataset_parts.digest(dataset), **pairs, **dataset_parts.summary(dataset, about), **about}
     known |= _normalized(about, known["return_mean"])
     known["params"] = known.pop("params", {})  # last, since there may be many
     for name, value in flattened(known).items():
@@ -255,7 +266,15 @@ def model(args: list[str]) -> int:
     return 0
 
 
-ACTIONS = {"make": make, "info": info, "plot": plot, "convert": convert, "model": model}
+ACTIONS = {
+    "make": make,
+    "info": info,
+    "plot": plot,
+    "convert": convert,
+    "model": model,
+    "preferences": preference_command.make_preferences,
+    "relabel": preference_command.relabel,
+}
 
 
 def _ending(params: Any) -> Any:

@@ -46,7 +46,7 @@ class DataFlags(ReadFlags):
 
     dataset: Path | None = None
     """Learn from this file or folder, not by acting: jaxrl's npz, OGBench's, D4RL's or Minari's; steps are gradient
-    steps."""
+    steps. Of cpl and p_iql a file of `jaxrl dataset preferences`."""
     episodes: str = "all"
     """Which of it: all alike, the best:SHARE (as best:0.1) by their returns, or the better ones more often: return or
     advantage (RW and AW of Hong et al. 2023)."""
@@ -67,9 +67,12 @@ class DataFlags(ReadFlags):
                     word = " ".join(word) if isinstance(word, tuple) else word
                     raise UsageError(f"--{flag.replace('_', '-')} {word}: of which --dataset?")
             return {}
+        from jaxrl import registry
         from jaxrl.host.data import dataset_parts, model_files
         from jaxrl.host.run.recipe_inputs import without_entries
 
+        if registry.algo_learns(recipe["algo"]).data == "pairs":
+            return self.pairs(recipe, env, params)
         dataset, about = self.read(self.dataset)
         env = without_entries(env, params, self.drop)
         digest = dataset_parts.digest(dataset)
@@ -92,6 +95,25 @@ class DataFlags(ReadFlags):
             "dataset": of_data,
             "model": {"path": str(self.model.absolute()), "digest": model_files.digest(ensemble)},
         }
+
+    def pairs(self, recipe: dict[str, Any], env: Any, params: Any) -> dict[str, Any]:
+        """What a file of preferences adds to the recipe. Raises UsageError for flags of other datasets."""
+        from jaxrl.host.data import dataset_parts, preference_files
+
+        unread = {name: getattr(self, name) for name in ("goals", "model", "drop", "max_episode_steps")}
+        unread |= {"episodes": None if self.episodes == "all" else self.episodes}
+        for name, value in unread.items():
+            if value:
+                raise UsageError(
+                    f"--{name.replace('_', '-')}: {recipe['algo']} learns from preferences, not with this."
+                )
+        assert self.dataset is not None
+        found, about = preference_files.read(self.dataset)
+        differences = elsewhere(about, env.id, recipe["params"])
+        if differences and dataset_parts.fits(found.steps, about, env, params):
+            print(f"{self.dataset} was recorded in another task: {', '.join(differences)}", file=sys.stderr)
+        digest = preference_files.digest(found)
+        return {"dataset": {"path": str(self.dataset.absolute()), "episodes": "all", "digest": digest}}
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -68,7 +68,13 @@ def read(path: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset, dict[str,
         names = [name for name in file.files if name != ABOUT]
         if len(names) == len(file.files):
             raise ValueError(f"{path} has no `{ABOUT}`, only {', '.join(names)}: jaxrl did not write it; try read_any.")
-        if odd := [n for n in names if n.split(".")[0] not in FIELDS]:
+        odd = [n for n in names if n.split(".")[0] not in FIELDS]
+        if any(n.startswith("pair.") for n in odd):
+            raise ValueError(
+                f"{path} is a dataset of preferences: cpl and p_iql learn from it, and `jaxrl dataset relabel` makes "
+                "one of steps with learned rewards."
+            )
+        if odd:
             raise ValueError(f"{path} has arrays {', '.join(odd)}, which no dataset has: {', '.join(FIELDS)}.")
         about = dict_of(str(npz_files.member(file, ABOUT, path)), f"{path}: {ABOUT}")
         kept = kept_names(names, drop, str(path))

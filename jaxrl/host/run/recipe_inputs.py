@@ -15,13 +15,13 @@ import numpy as np
 from jax import Array
 
 from jaxrl import registry
-from jaxrl.data import datasets, dynamics
+from jaxrl.data import datasets, dynamics, preferences
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.dynamics import Ends
 from jaxrl.data.hindsight import Hindsight
 from jaxrl.data.learns import Learns
 from jaxrl.environment import Environment
-from jaxrl.host.data import dataset_files, dataset_parts, missions, model_files
+from jaxrl.host.data import dataset_files, dataset_parts, missions, model_files, preference_files
 from jaxrl.nn import normalize
 from jaxrl.off_policy.imagination import Model
 from jaxrl.replay.ring import Replay
@@ -63,6 +63,8 @@ def arguments(
     if trained and not learns.rewards and not prioritised:
         unread = Replay(lambda item: (), None, _gone, normalizer=normalize.init)  # what it was is in the state
         return {"replay": unread, **({"model": _gone} if learns.model else {})}
+    if learns.data == "pairs":
+        return {"replay": preferences.stored(preferences_of(env, params, recipe["dataset"]), env.action_space(params))}
     gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
     length = module.window(config) if learns.data == "windows" else None
     said = recipe["dataset"]
@@ -78,7 +80,7 @@ def arguments(
 
 def _from_data(learns: Learns) -> bool:
     """Whether flags say all that it learns from: no demonstrations beside other steps."""
-    return learns.data in ("transitions", "windows")
+    return learns.data in ("transitions", "windows", "pairs")
 
 
 def _those(able: Callable[[Learns], bool]) -> str:
@@ -120,6 +122,16 @@ def dataset_of(env: Environment, params: Any, said: Mapping[str, Any]) -> Datase
         dataset = datasets.with_goal(dataset, goals)
     dataset_parts.check_fits(dataset, about, env, params)
     return missions.completed(dataset, env, params)
+
+
+def preferences_of(env: Environment, params: Any, said: Mapping[str, Any]) -> preferences.Preferences:
+    """The preferences in `env` that a recipe's `said` is of. Raises ValueError as `dataset_of` does."""
+    _require_there("dataset", said["path"])
+    found, about = preference_files.read(said["path"])
+    if preference_files.digest(found) != said["digest"]:
+        raise ValueError(f"{said['path']} has changed since the run began: its hash was {said['digest']}.")
+    preference_files.check_fits(found, about, env, params)
+    return found
 
 
 def replay_of(

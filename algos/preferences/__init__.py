@@ -1,0 +1,1 @@
+"""Learning from preferences: which of two segments is the better one."""

@@ -61,7 +61,7 @@ for name, (_, curves, _) in found.items():
 axes.axhline(0.5, color="grey", linewidth=0.8)
 axes.set(xlabel="environment steps of a seed", ylabel="return while training")
 axes.legend()
-figure
+plt.show()
 
 # %% [markdown]
 # Frames stay at the guess. What do the others hold on the way? Two episodes, one for each cue, with the same policy: how far apart are the two
@@ -95,7 +95,7 @@ for name in found:
     axes.plot(range(1, 11), jnp.linalg.norm(up - down, axis=-1), marker="o", label=name)
 axes.set(xlabel="step", ylabel="distance of the two memories")
 axes.legend()
-figure
+plt.show()
 
 # %% [markdown]
 # Four frames are the present one and the three that are carried along, so the cue is soon gone. The other memories keep it. A length
@@ -124,11 +124,11 @@ for name in found:
 axes.axhline(0.5, color="grey", linewidth=0.8)
 axes.set(xlabel="cells of the corridor; trained with 10", ylabel="share that reaches the goal")
 axes.legend()
-figure
+plt.show()
 
 # %% [markdown]
-# The GRU's answer is right in corridors of any of these lengths. S5's is not: training asked it after ten cells alone. Where lengths
-# vary in use, let them vary in training: `jaxrl.vectorize(env, 32, level_fn=...)` draws a corridor for each episode.
+# The GRU's answer is right in corridors of any of these lengths, S5's is not. Both were asked after ten cells alone in training;
+# `jaxrl.vectorize(env, 32, level_fn=...)` would draw another corridor for each episode.
 #
 # [Memory](https://github.com/jaxrl/jaxrl/blob/main/docs/memory.md) has all cells and what goes wrong with resets;
 # [tasks that need memory](https://github.com/jaxrl/jaxrl/blob/main/docs/envs/memory.md) has 44 ids, with the best returns.

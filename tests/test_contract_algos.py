@@ -33,6 +33,7 @@ from jaxrl.off_policy.q_learner import Batch
 from jaxrl.replay.ring import uniform
 from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
+from jaxrl.telemetry import Quantity
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse, assert_same_type
 from jaxrl.testing.probes import (
@@ -240,7 +241,8 @@ SETUPS = {
     "dqn": dqn_setup(),
     "c51": dqn_setup(dict(num_outputs=21), dict(v_min=-6.0, v_max=6.0)),
     "qr_dqn": dqn_setup(dict(num_outputs=8)),
-    "rem": dqn_setup(dict(num_outputs=4))._replace(huber=True),
+    # At half of these steps the values of four seeds are 4.4 to 4.9 of 5, at these within 0.01.
+    "rem": dqn_setup(dict(num_outputs=4))._replace(huber=True, steps=2 * 16 * 400),
     "cql_discrete": dqn_setup(hyper=dict(min_q_weight=0.0))._replace(huber=True),
     "bcq_discrete": dqn_setup(hyper=dict(threshold=0.0))._replace(huber=True),
     "crr_discrete": dqn_setup()._replace(value=crr_value, huber=True),
@@ -441,6 +443,7 @@ SETUPS = {
             steps=16 * 8 * 100,
             value=lambda *_: None,  # it has no critic
             probes=lambda probe: probe.known(GAMMA).action is not None,
+            double=name == "novelty_search",  # whose survivors are told apart by distances that are nearly equal
         )
         for name, more, hyper in (
             ("map_elites", dict(emitter="gaussian"), dict(sigma=0.3)),
@@ -727,6 +730,9 @@ class Kind(Environment):
     @property
     def default_params(self):
         return KindParams(jnp.int32(3))
+
+    def telemetry(self, state, params):
+        return {"x": Quantity(state.x, None, -3.0, 3.0)}
 
     def observation_space(self, params):
         vector = Box(-jnp.inf, jnp.inf, (2,))

@@ -470,11 +470,8 @@ def make(
     if source.venv.env != inner or source.venv.num_envs != 1 or source.venv.level_fn is not None:
         raise ValueError(f"{source.name} plays {source.venv}; a source plays one {inner} and draws no levels itself.")
     sizes = action_space.n, config.width, config.hidden, config.layers
-    network = (
-        Memory(*sizes, config.rnn, config.window)
-        if config.rnn
-        else Transformer(*sizes, config.heads, config.attention, config.num_steps)
-    )
+    network = Transformer(*sizes, config.heads, config.attention, config.num_steps)
+    network = Memory(*sizes, config.rnn, config.window) if config.rnn else network
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     dpt = _DPT(config, venv, network, observation_space, source, optimal, chosen)
     return algorithm_of("dpt", dpt, Hyper, config.num_envs * config.num_steps)

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, shared
@@ -79,7 +80,7 @@ class Hyper(behaviour.Hyper):
 
     sigma: jax.Array = 0.5  # initial step size of an emitter
     alpha: jax.Array = 0.01  # soft: how far a threshold goes towards what it accepts, from 0 to 1
-    lowest_fitness: jax.Array = -jnp.inf  # soft: threshold of an empty cell; infinite: what enters first sets it
+    lowest_fitness: jax.Array = -jnp.inf  # soft: threshold of an empty cell, which has to be finite
 
 
 class Emitter(NamedTuple):
@@ -185,16 +186,19 @@ class _CmaMe(behaviour.Shell):
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
         state, config = self.begin(Hyper, key, hyper, env_params), self.config
-        if is_concrete(state.hyper.alpha) and (jnp.asarray(state.hyper.alpha) > 1).any():
+        if is_concrete(state.hyper.alpha) and np.any(np.asarray(state.hyper.alpha) > 1):
             raise ValueError(f"hyper.alpha={state.hyper.alpha}: it must be from 0 to 1.")
+        lowest = state.hyper.lowest_fitness
+        if config.soft and is_concrete(lowest) and not np.isfinite(np.asarray(lowest)).all():
+            raise ValueError(f"hyper.lowest_fitness={lowest}: with soft it is an empty cell's threshold, so finite.")
         key, draw_key = jax.random.split(state.key)
         means = state.population[:: config.population_size // config.num_emitters]
         emitters = jax.vmap(lambda mean: fresh(mean, state.hyper.sigma, config.covariance))(means)
         population, search = self.drawn(draw_key, emitters, jnp.int32(0))
         archive = state.archive
         if config.soft:
-            lowest = state.hyper.lowest_fitness.astype(archive.threshold.dtype)
-            archive = archive.replace(threshold=jnp.broadcast_to(lowest, archive.threshold.shape))
+            lowest = jnp.broadcast_to(lowest, archive.threshold.shape).astype(archive.threshold.dtype)
+            archive = archive.replace(threshold=lowest)
         return state.replace(key=key, population=population, search=search, archive=archive)
 
     def learn(self, state: State, rollout: Rollout) -> tuple[State, dict[str, Array]]:

@@ -52,9 +52,9 @@ class Config(novelty_search.Config):
     num_parents: int = 102  # genomes that survive a generation of novelty search
     num_emitters: int = 64  # at a time; what earns more than 0 while all are in use starts none
     members: int = 6  # of an emitter
-    step_size: int = 12  # children of an emitter in a step
-    bootstrap: int = 6  # steps before an emitter's improvement is judged
-    patience: int = 0  # steps without a rise before an emitter ends; 0: SERENE's 20 D / members + 120
+    step_size: int = 12  # children of an emitter in a generation, or a multiple where few are active
+    bootstrap: int = 6  # an emitter's generations before its improvement is judged, at least 4
+    patience: int = 0  # its generations without a rise before it ends; 0: SERENE's 20 D / members + 120
     chunk: int = 5  # generations between exploration and exploitation
     reward_capacity: int = 2_000  # of the reward archive; beyond it the oldest are overwritten
 
@@ -66,6 +66,10 @@ class Config(novelty_search.Config):
             raise ValueError(
                 f"step_size={self.step_size}: it must divide population_size={self.population_size} and be at least "
                 f"members={self.members}."
+            )
+        if self.bootstrap < 4:
+            raise ValueError(
+                f"bootstrap={self.bootstrap}: three generations have none before them to compare with; 4 do."
             )
         if self.reward_capacity < self.population_size + self.num_emitters:
             raise ValueError(
@@ -86,7 +90,7 @@ class Emitters(NamedTuple):
     members: Any  # Members, leaves (E, K, ...)
     ancestor: Any  # Members, leaves (E, ...): who earned the reward
     sigma: Any  # (E,)
-    steps: Any  # (E,) int32
+    steps: Any  # (E,) int32: generations in which it had children
     first: Any  # (E, 3): means of the members after the first three generations, NaN before
     recent: Any  # (E, 3): after the last three
     rises: Any  # (E, 2) int32: steps when best and median last rose
@@ -97,7 +101,7 @@ class Emitters(NamedTuple):
 
     @property
     def improvement(self) -> Float[Array, " E"]:
-        """How much better the members of the last three generations are than those of the first; NaN before six."""
+        """How much better the members of the last three generations are than those of the first; NaN before three."""
         return jnp.maximum(self.recent.mean(-1) - self.first.mean(-1), 0)
 
 
@@ -159,7 +163,7 @@ def started(emitters: Emitters, children: Members, sigma: Array, value: Array, e
 
 
 def advanced(
-    emitters: Emitters, children: Members, value: Float[Array, " P"], owner: Int[Array, " P"], step_size: int
+    emitters: Emitters, children: Members, value: Float[Array, " P"], owner: Int[Array, " P"]
 ) -> tuple[Emitters, Bool[Array, " P"]]:
     """`(emitters, which children enter the reward archive)` after the children of this generation.
 
@@ -174,7 +178,7 @@ def advanced(
         members = jax.tree.map(lambda x: x[chosen], pool)
         there = jnp.isfinite(members.fitness)
         mean = jnp.sum(jnp.where(there, members.fitness, 0)) / jnp.maximum(there.sum(), 1)
-        steps = emitter.steps + jnp.sum(owner == number) // step_size
+        steps = emitter.steps + 1
 
         best = jnp.max(jnp.where(own, children.fitness, -jnp.inf))
         enters = own & (children.fitness > emitter.limit) & (children.fitness > 0)
@@ -301,7 +305,7 @@ class _Serene(behaviour.Shell):
         known = jnp.concatenate([search.parents.descriptor, known])
         present = jnp.concatenate([jnp.isfinite(search.parents.fitness), present])
         value = novelty.novelty(children.descriptor, known, present, config.neighbours)
-        emitters, enters = advanced(search.emitters, children, value, search.owner, config.step_size)
+        emitters, enters = advanced(search.emitters, children, value, search.owner)
         given_up, ended = verdicts(emitters, config.bootstrap, self.patience)
         rewarded = novelty.keep(
             search.rewarded, *together(children, emitters.ancestor), jnp.concatenate([enters, ended])
@@ -313,7 +317,7 @@ class _Serene(behaviour.Shell):
 
     def learn(self, state: State, rollout: Rollout) -> tuple[State, dict[str, Array]]:
         config, search, hyper = self.config, state.search, state.hyper
-        key, learn_key, owner_key, child_key = jax.random.split(state.key, 4)
+        key, learn_key, owner_key, explore_key, emit_key = jax.random.split(state.key, 5)
         archive, inserted = elites.insert(state.archive, rollout.population, rollout.fitness, rollout.descriptor)
         fitness = jnp.where(inserted.refused, -jnp.inf, rollout.fitness)
         children = Members(rollout.population, fitness, rollout.descriptor)
@@ -327,8 +331,8 @@ class _Serene(behaviour.Shell):
         places = emitters.ancestor.descriptor, rewarded.descriptor, rewarded.present
         owner = owners(owner_key, emitters, novelty.novelty(*places, config.neighbours), config)
         owner = jnp.where(exploits, owner, config.num_emitters).astype(jnp.int32)
-        explored = children_of(child_key, search.parents, config.population_size, hyper)
-        population = jnp.where(exploits, emitted(child_key, emitters, owner, hyper), explored)
+        explored = children_of(explore_key, search.parents, config.population_size, hyper)
+        population = jnp.where(exploits, emitted(emit_key, emitters, owner, hyper), explored)
         search = search._replace(exploits=exploits, left=left, owner=owner)
         metrics = {
             **self.metrics(archive, inserted, rollout, hyper),

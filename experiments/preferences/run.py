@@ -1,4 +1,4 @@
-"""Do preferences tell of returns or of regrets? Two reward learners on 100 random grids.
+"""What does the wrong model of preferences cost? Two reward learners on 100 random grids.
 
     python experiments/preferences/run.py [--grids 100] [--only SETTING] [--table]
 

@@ -18,7 +18,6 @@ import jaxrl
 from jaxrl.algos import cma_me, map_elites, novelty_search, serene
 from jaxrl.host.run.run_folder import environment_of_run
 
-HERE = Path(__file__).parent
 LEARNERS = {
     "random": (map_elites, {}),
     "novelty_search": (novelty_search, {}),
@@ -49,15 +48,16 @@ def measure(name: str, evaluations: int, seeds: int, steps: int) -> dict:
     size = 204 if name == "serene" else 200
     config = dict(population_size=size, num_steps=steps, hidden=(5, 5), descriptor=("x", "y"), cells=(50,))
     algo = module.make(env, module.Config(**config, **settings))
+    hyper = module.Hyper(lowest_fitness=-1.0) if "soft" in settings else module.Hyper()  # no reward is below 0
 
     def run(key):
         def generation(state, key):
             if name == "random":  # networks as they are initialised, again and again
-                state = state.replace(population=algo.init(key, None, params).population)
+                state = state.replace(population=algo.init(key, hyper, params).population)
             return algo.update(state)[0], None
 
         init_key, *keys = jax.random.split(key, 1 - (-evaluations // size))
-        return jax.lax.scan(generation, algo.init(init_key, None, params), jnp.stack(keys))[0].archive
+        return jax.lax.scan(generation, algo.init(init_key, hyper, params), jnp.stack(keys))[0].archive
 
     program = jax.jit(run).lower(jax.random.key(0)).compile()
     begin = time.perf_counter()
@@ -75,7 +75,7 @@ def main() -> None:
     for flag, usual in (("--evaluations", 50_000), ("--seeds", 10), ("--steps", 250)):
         parser.add_argument(flag, type=int, default=usual)
     parser.add_argument("--only", nargs="+", default=list(LEARNERS), choices=LEARNERS)
-    args, file = parser.parse_args(), HERE / "results.json"
+    args, file = parser.parse_args(), Path(__file__).with_name("results.json")
     budget = [args.evaluations, args.seeds, args.steps]
     results = json.loads(file.read_text()) if file.exists() else {}
     print("| learner | coverage, mean (least to most) | seeds that entered both areas | best in each, mean | s/seed |")

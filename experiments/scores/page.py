@@ -49,8 +49,8 @@ nothing better than random is on record. Ids of an extra that was not installed 
 - **random**: mean and 95 % interval of 64 to 2,048 episodes of uniform actions; "always" where all returns were equal
 - **reference**: the best return there is, or who is accepted as good; the words say which. The best there is and the
   longest episode are exceeded by the noise of 128 episodes only, others by better policies, too
-- **ours**: IQM and 95 % interval over seeds, the best algorithm of [results](results.md) where several were run, else
-  that of the family's recipe; in brackets normalized
+- **ours**: IQM and 95 % interval over seeds (of three seeds from the least to the greatest), the best algorithm of
+  [results](results.md) where several were run, else that of the family's recipe; in brackets normalized
 
 On electric motors an undiscounted return says little: a violated limit costs about 10 once and ends the episode, while
 to follow references for 1,000 steps costs more than that on many of these tasks. Where the usual controller gets less

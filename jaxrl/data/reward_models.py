@@ -32,7 +32,7 @@ from jaxrl.data.preferences import Preferences, rows_of
 from jaxrl.data.preferences import check as check_preferences
 from jaxrl.environment import pytree
 from jaxrl.math import fast_key
-from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.networks import MLP, Dense, encode, orthogonal
 from jaxrl.spaces import Space
 
 
@@ -75,7 +75,9 @@ class Reward(nn.Module):
     @nn.compact
     def __call__(self, obs: Any, action: Array) -> Float[Array, "..."]:
         x = [encode(self.observation_space, obs, privileged=True), encode(self.action_space, action)]
-        return MLP(self.hidden, 1, self.activation, out_scale=0.01)(jnp.concatenate(x, -1))[..., 0]
+        x = MLP(self.hidden, None, self.activation)(jnp.concatenate(x, -1))
+        # No bias: of a pair of equally long segments it is of no account.
+        return Dense(1, use_bias=False, kernel_init=orthogonal(0.01))(x)[..., 0]
 
 
 @pytree(static=("network",))
@@ -200,12 +202,15 @@ def _fit(key: Array, data: Preferences, hyper: Hyper, config: Config, network: R
 
 
 def margins(model: RewardModel, dataset: Dataset, first: Any, length: int) -> Float[Array, "K n"]:
-    """Each member's margins of pairs of segments of a dataset, whose actions are in the environment's units."""
+    """Each member's margins of pairs of segments of a dataset, whose actions are in the environment's units.
+
+    They are of rewards as they were fitted, not divided by their spread: their sigmoid is what a member predicts.
+    """
 
     def of_pair(first: Array) -> Array:
         rows = rows_of(first, length)
         obs, action = jax.tree.map(lambda x: jnp.asarray(x)[rows], (dataset.obs, dataset.action))
-        return margin_of(model.members(obs, to_unit(model.network.action_space, action)))
+        return margin_of(model.members(obs, to_unit(model.network.action_space, action))) * jnp.asarray(model.std)
 
     return jnp.moveaxis(jax.lax.map(of_pair, jnp.asarray(first), batch_size=256), 0, -1)
 

@@ -30,7 +30,7 @@ from jaxrl.exact.mdp import MDP, DenseMDP
 from jaxrl.exact.solvers import evaluate_policy, occupancy, solve
 
 
-def _soft_bellman(dense: DenseMDP, reward: Array, value: Array, gamma: Array | float, tau: Array | float) -> Array:
+def _soft_bellman(dense: DenseMDP, reward: Array, value: Array, gamma: Array | float) -> Array:
     """Q(s, a) of one step of this reward and then `value`."""
     return reward + gamma * dense.transition @ value
 
@@ -50,15 +50,15 @@ def soft_optimal(
     dense = mdp.dense()
 
     def backed_up(value: Array, reward: Array) -> Array:
-        return tau * jax.nn.logsumexp(_soft_bellman(dense, reward, value, gamma, tau) / tau, -1)
+        return tau * jax.nn.logsumexp(_soft_bellman(dense, reward, value, gamma) / tau, -1)
 
     fixed, size = jax.lax.stop_gradient(reward), reward.shape[0]
     value = jax.lax.fori_loop(0, sweeps, lambda _, v: backed_up(v, fixed), jnp.zeros(size, reward.dtype))
     value = jax.lax.stop_gradient(value)
-    policy = jax.nn.softmax(_soft_bellman(dense, fixed, value, gamma, tau) / tau, -1)
+    policy = jax.nn.softmax(_soft_bellman(dense, fixed, value, gamma) / tau, -1)
     along = jnp.eye(size, dtype=reward.dtype) - gamma * jnp.einsum("sa,sat->st", policy, dense.transition)
     value = value + solve(along, backed_up(value, reward) - value)
-    return jax.nn.softmax(_soft_bellman(dense, reward, value, gamma, tau) / tau, -1), value
+    return jax.nn.softmax(_soft_bellman(dense, reward, value, gamma) / tau, -1), value
 
 
 def visits(mdp: MDP | DenseMDP, policy: Float[Array, "S A"], gamma: float | Float[Array, ""]) -> Float[Array, "S A"]:

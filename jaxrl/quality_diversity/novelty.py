@@ -7,8 +7,6 @@ own neighbour; that is said by index, as leaving out the nearest would leave out
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -95,8 +93,3 @@ def novelty(
 def fittest(value: Float[Array, " N"], count: int) -> Int[Array, " count"]:
     """The rows of the highest values, the first of equals first; NaN counts as the lowest."""
     return jax.lax.top_k(jnp.where(jnp.isnan(value), -jnp.inf, value), count)[1]
-
-
-def rows(tree: Any, index: Int[Array, " K"]) -> Any:
-    """These rows of all leaves."""
-    return jax.tree.map(lambda x: x[index], tree)

@@ -233,6 +233,10 @@ def test_a_reward_is_recovered(discrete):
     assert np.corrcoef(learned.reward, reward)[0, 1] > 0.97
     margins = reward_models.margins(model, data, first, length)
     assert margins.shape == (2, 600) and reward_models.accuracy(margins, jnp.asarray(label)) > 0.95
+    rows, one = preferences.rows_of(jnp.asarray(first[:9]), length), jax.tree.map(lambda x: x[1], model.weights)
+    taken = jnp.asarray(action[rows] if discrete else action[rows] / 2)
+    raw = np.asarray(model.network.apply(one, jnp.asarray(obs[rows]), taken)).sum(-1)
+    np.testing.assert_allclose(margins[1, :9], raw[:, 1] - raw[:, 0], rtol=1e-3, atol=1e-4)  # as it was fitted
     members = model.members(jnp.asarray(obs[:5]), jnp.asarray(action[:5]))
     np.testing.assert_allclose(model.worst(jnp.asarray(obs[:5]), jnp.asarray(action[:5])), members.min(0))
     worst = reward_models.relabelled(model, data, worst=True)

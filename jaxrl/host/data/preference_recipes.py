@@ -91,7 +91,10 @@ def critic_of(folder: Path) -> tuple[str, float, Callable[[Any], jax.Array]]:
     from jaxrl.host.run.load import load
 
     run = load(folder)
-    learner, state, policy = run.algo.init.__self__, run.state, run.policy
+    learner, state, policy = getattr(run.algo.init, "__self__", None), run.state, run.policy
+    for name, usual in (("reward_scale", 1), ("reward_bias", 0)):
+        if (value := float(getattr(state.hyper, name, usual))) != usual:
+            raise ValueError(f"--critic {folder}: its values are of rewards by {name}={value:g}, not of the task's.")
     gamma = float(getattr(state.hyper, "gamma", jnp.nan))
     if isinstance(learner, QLearner):
 

@@ -48,7 +48,7 @@ def test_what_earns_something_starts_an_emitter_while_there_is_room():
 def test_members_are_the_best_and_archives_get_what_exceeds():
     emitters = EMPTY._replace(active=jnp.array([True, False, True]))
     owner = jnp.array([0, 0, 0, 0, 2, 2, 2, 2])
-    step = jax.jit(lambda e, c, v: serene.advanced(e, c, v, owner, 4))
+    step = jax.jit(lambda e, c, v: serene.advanced(e, c, v, owner))
     value = jnp.array([1.0, 5, 2, 3, 0, 0, 7, 0])
     emitters, enters = step(emitters, children([0.1, 0.3, 0.2, np.nan, 0.0, -0.5, 0.0, 0.0]), value)
     np.testing.assert_allclose(emitters.members.fitness[0], [0.3, 0.2])
@@ -84,6 +84,19 @@ def test_who_does_not_improve_is_given_up_and_who_stops_rising_ends():
     np.testing.assert_array_equal(ended, [False, True, False])
     young = emitters._replace(steps=jnp.array([5, 5, 5]), rises=jnp.zeros((3, 2), int))
     assert not any(x.any() for x in serene.verdicts(young, 6, 1))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_emitters_that_get_better_go_on_however_few_there_are(number):
+    """With few emitters each has several parts of a generation, which is one generation all the same."""
+    emitters = EMPTY._replace(active=jnp.arange(3) < number)
+    for generation in range(8):
+        owner = serene.owners(jax.random.key(generation), emitters, jnp.arange(3.0), CONFIG)
+        better = children(1 + generation + 0.1 * np.arange(8))
+        emitters, _ = serene.advanced(emitters, better, jnp.zeros(8), owner)
+        given_up, ended = serene.verdicts(emitters, CONFIG.bootstrap, 100)
+        assert not given_up.any() and not ended.any(), generation
+    assert emitters.steps.max() >= CONFIG.bootstrap, "none was judged"
 
 
 def test_new_ones_come_first_then_those_that_few_surpass():

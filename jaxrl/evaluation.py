@@ -58,6 +58,7 @@ def evaluate(
     num_episodes: int = 128,
     max_steps: int | None = None,
     greedy: bool | None = None,
+    hold: Any = 1,
 ) -> EpisodeStats:
     """`num_episodes` episodes of `policy`, one a slot, so that short ones do not count for more. Pure: jit and vmap it.
 
@@ -68,6 +69,8 @@ def evaluate(
             own.
         greedy: whether the policy acts by its mode or by its samples. Default: as the algorithm is deployed, which is
             `algo.deployed`; one that searches does so, without noise, by the environment's own states.
+        hold: steps for which each action is held before the policy sees the next observation, as where decisions
+            are slow. It may be traced, so that one program serves several.
 
     Raises ValueError when neither the task nor the caller limits the length, a number is below 1, or a search is to act
     in another environment than the one it steps.
@@ -75,15 +78,33 @@ def evaluate(
     check_key(key)
     env = algo.venv.env if env is None else env
     env_params = env.default_params if env_params is None else env_params
-    for name, value in (("num_episodes", num_episodes), ("max_steps", max_steps)):
-        if value is not None and value < 1:
+    for name, value in (("num_episodes", num_episodes), ("max_steps", max_steps), ("hold", hold)):
+        if value is not None and is_concrete(value) and value < 1:
             raise ValueError(f"{name}={value}: it must be at least 1.")
     if max_steps is None and is_concrete(env_params) and np.max(np.asarray(env_params.max_steps)) == NO_LIMIT:
         raise ValueError(f"{env.id} has no time limit: give evaluate a max_steps.")
     act = functools.partial(actor(algo, env, greedy), policy)
     agents = (env.num_agents,) if env.num_agents > 1 else ()
     carry = algo.initial_carry((num_episodes, *agents))
+    if not (is_concrete(hold) and hold == 1):
+        keys = jax.random.split(fast_key(key), num_episodes)
+        obs, state = jax.eval_shape(jax.vmap(env.reset, (0, None)), keys, strongly_typed(env_params))
+        action, _ = jax.eval_shape(act, key, state, obs, strongly_typed(env_params), carry)
+        act, carry = held(act, carry, hold, action)
     return episodes(act, carry, key, env, env_params, num_episodes=num_episodes, max_steps=max_steps)
+
+
+def held(act: Callable[..., tuple[Any, Any]], carry: Any, hold: Any, action: Any) -> tuple[Callable[..., Any], Any]:
+    """`(act, carry)` that asks `act` every `hold` steps from the first on and repeats its action, of the shape of
+    `action`, in between."""
+
+    def act_or_repeat(key, env_state, obs, env_params, past):
+        steps, action, carry = past
+        seen = key, env_state, obs, env_params, carry
+        action, carry = jax.lax.cond(steps % hold == 0, lambda: act(*seen), lambda: (action, carry))
+        return action, (steps + 1, action, carry)
+
+    return act_or_repeat, (jnp.int32(0), jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), action), carry)
 
 
 def episodes(

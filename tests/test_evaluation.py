@@ -16,7 +16,7 @@ from jaxrl.curriculum import attach
 from jaxrl.environment import NO_LIMIT
 from jaxrl.evaluation import evaluate
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.wrappers import StickyActions
+from jaxrl.wrappers import ActionRepeat, StickyActions
 
 EPISODES = 5
 
@@ -44,16 +44,17 @@ TURNS = fake(turns, lambda batch_shape=(): jnp.zeros(batch_shape, jnp.int32))
 POLICY = jnp.asarray([0.0, 0.0, 1.0, 0.3])
 
 
-def by_hand(algo, policy, env, params, key, cap, greedy):
+def by_hand(algo, policy, env, params, key, cap, greedy, hold=1):
     """The same episodes, one Python step after the other, with the same keys."""
     reset_key, key = jax.random.split(key)
     obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(reset_key, EPISODES), params)
     carry, step = algo.initial_carry((EPISODES,)), jax.jit(jax.vmap(env.step, (0, 0, 0, None)))
     act = jax.jit(lambda key, obs, carry: algo.act(policy, key, obs, carry, greedy=greedy))
     returns, lengths, finished = np.zeros(EPISODES), np.zeros(EPISODES, int), np.zeros(EPISODES, bool)
-    for _ in range(cap):
+    for t in range(cap):
         key, act_key, env_key = jax.random.split(key, 3)
-        action, carry = act(act_key, obs, carry)
+        if t % hold == 0:
+            action, carry = act(act_key, obs, carry)
         obs, state, reward, terminated, truncated, _ = step(jax.random.split(env_key, EPISODES), state, action, params)
         returns += np.where(finished, 0, reward)
         lengths += ~finished
@@ -79,21 +80,22 @@ def tasks():
 @pytest.mark.slow(but_first=1)
 @pytest.mark.light
 @pytest.mark.parametrize(
-    ("algo", "task", "cap", "greedy"),
+    ("algo", "task", "cap", "greedy", "hold"),
     [
-        (LEAN, "deterministic", None, False),
-        (LEAN, "deterministic", 12, True),
-        (LEAN, "stochastic", None, True),
-        (TURNS, "deterministic", None, False),
+        (LEAN, "deterministic", None, False, 1),
+        (LEAN, "deterministic", 12, True, 1),
+        (LEAN, "stochastic", None, True, 1),
+        (TURNS, "deterministic", None, False, 1),
+        (LEAN, "stochastic", None, False, 3),
+        (TURNS, "deterministic", None, False, 2),
     ],
 )
-def test_equals_a_python_loop(tasks, algo, task, cap, greedy):
+def test_equals_a_python_loop(tasks, algo, task, cap, greedy, hold):
     env, params = tasks[task]
-    run = jax.jit(
-        lambda key: evaluate(algo, POLICY, key, env, params, num_episodes=EPISODES, max_steps=cap, greedy=greedy)
-    )
+    how = {"num_episodes": EPISODES, "max_steps": cap, "greedy": greedy, "hold": hold}
+    run = jax.jit(lambda key: evaluate(algo, POLICY, key, env, params, **how))
     stats = run(jax.random.key(3))
-    returns, lengths, finished = by_hand(algo, POLICY, env, params, jax.random.key(3), cap or 40, greedy)
+    returns, lengths, finished = by_hand(algo, POLICY, env, params, jax.random.key(3), cap or 40, greedy, hold)
     np.testing.assert_allclose(stats.returns, returns, rtol=1e-6)
     np.testing.assert_array_equal(stats.lengths, lengths)
     np.testing.assert_array_equal(stats.finished, finished)
@@ -101,6 +103,27 @@ def test_equals_a_python_loop(tasks, algo, task, cap, greedy):
     assert len(set(lengths)) > 1 or cap == 12
     for one, other in zip(stats, run(jax.random.key(3)), strict=True):  # deterministic
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_slow_decisions_equal_the_wrapper_that_repeats_actions(tasks):
+    """One program serves all numbers of steps; a push of eight steps lets the pole fall."""
+    env, params = tasks["deterministic"]
+    run = jax.jit(
+        lambda hold: evaluate(
+            LEAN, POLICY, jax.random.key(3), env, params, num_episodes=EPISODES, greedy=True, hold=hold
+        )
+    )
+    means = []
+    for hold in (1, 2, 8):
+        held = run(jnp.int32(hold))
+        repeated = evaluate(
+            LEAN, POLICY, jax.random.key(3), ActionRepeat(env, hold), params, num_episodes=EPISODES, greedy=True
+        )
+        np.testing.assert_array_equal(held.returns, repeated.returns)
+        means.append(float(held.returns.mean()))
+    assert run._cache_size() == 1 and means[0] == 40 > means[2]
 
 
 def test_the_cap_leaves_episodes_unfinished_and_the_time_limit_does_not(tasks):

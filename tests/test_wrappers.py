@@ -16,6 +16,7 @@ from jaxrl.environment import Hints, strongly_typed
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.wrappers import (
     ActionHistory,
+    ActionRepeat,
     ClipAction,
     FlattenObservation,
     FrameStack,
@@ -481,15 +482,41 @@ def test_wrappers_by_name():
     assert scores.record_of(both, params) == scores.of("CartPole-v1")
 
 
+@pytest.mark.parametrize("noise", [False, True])
+def test_an_action_is_taken_again_until_the_episode_ends(noise):
+    """Equal to a loop over the task's own steps; the clock, the limit and the rewards are the task's."""
+    env = Counter(noise=noise)
+    params = env.default_params.replace(max_steps=jnp.int32(5))
+    repeated = ActionRepeat(env, 2)
+    seen, rewards, last = play(repeated, ACTIONS[:3], params)
+    sums = [0, 2, 6, 5]  # two steps of 1, two of 2, and one of -1: then five are over
+    np.testing.assert_allclose(seen[:, 1], sums)
+    np.testing.assert_array_equal(seen[:, 0], [0, 2, 4, 5])
+    np.testing.assert_allclose(rewards, 3 * np.diff(sums))
+    assert last.truncated and not last.terminated and last.state.time == 5
+    assert (len(set(seen[:, 2].tolist())) > 1) == noise
+    one, plain = play(ActionRepeat(env, 1), ACTIONS, params), play(env, ACTIONS, params)
+    np.testing.assert_array_equal(one[0][:, :2], plain[0][:, :2])
+    np.testing.assert_array_equal(one[1], plain[1])
+
+
+def test_wrappers_can_be_taken_off():
+    env = jaxrl.make("CartPole-v1")[0]
+    both = PreviousActionReward(ActionRepeat(FrameStack(env, 2), 4))
+    assert by_name.without(both, ActionRepeat) == PreviousActionReward(FrameStack(env, 2))
+    assert by_name.without(both, StickyActions) == both and by_name.without(env, ActionRepeat) == env
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [
         ("framestack", "'framestack' is no wrapper; did you mean FrameStack?"),
-        ("Trials", "no wrapper; there are ActionHistory, ClipAction"),
+        ("Trials", "no wrapper; there are ActionHistory, ActionRepeat, ClipAction"),
         ("FrameStack:depth=3", "'depth' is no setting of the wrapper; its settings are length."),
         ("FlattenObservation:length=3", "it has no settings"),
         ("FrameStack:length=-3", "length must be a whole number, as length=4"),
         ("FrameStack:length=0", "length=0 must be at least 1"),
+        ("ActionRepeat:repeat=0", "ActionRepeat: repeat=0 must be at least 1"),
     ],
 )
 def test_wrappers_that_there_are_not(word, message):

@@ -6,13 +6,13 @@ episode, such as running statistics, belongs into the learner's state instead. A
 `WrapperState` (`Trials` a `TrialState`); the others use the state of the wrapped environment. Wrappers that add to the
 observation return a Dict; `FlattenObservation` around them makes it one vector.
 
-`base` has the base class; `actions` has `ClipAction`, `RescaleAction` and `StickyActions`; `memory` has
+`base` has the base class; `actions` has `ClipAction`, `RescaleAction`, `StickyActions` and `ActionRepeat`; `memory` has
 `FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten`, `FlattenObservation`,
 `FilterObservation` and `Observed`; `agents` has `agents_as_slots`; `by_name` has
 `wrapped`, which puts some of them around a task by words; `starts` has `FromStates`; `trials` has `Trials`.
 """
 
-from jaxrl.wrappers.actions import ClipAction, RescaleAction, StickyActions, StickyParams
+from jaxrl.wrappers.actions import ActionRepeat, ClipAction, RescaleAction, StickyActions, StickyParams
 from jaxrl.wrappers.agents import AgentVectorEnv, Team, agents_as_slots
 from jaxrl.wrappers.base import Wrapper, WrapperState
 from jaxrl.wrappers.by_name import unwrapped, wrapped
@@ -24,6 +24,7 @@ from jaxrl.wrappers.vectors import RESERVED, FilterObservation, FlattenObservati
 __all__ = [
     "RESERVED",
     "ActionHistory",
+    "ActionRepeat",
     "AgentVectorEnv",
     "ClipAction",
     "FilterObservation",

@@ -1,4 +1,4 @@
-"""Wrappers of actions: clipped, rescaled, repeated."""
+"""Wrappers of actions: clipped, rescaled, repeated by chance, repeated always."""
 
 from __future__ import annotations
 
@@ -199,3 +199,42 @@ class StickyActions(Remembering):
 
     def render_episode(self, states: WrapperState, params: StickyParams) -> list[np.ndarray]:
         return self.env.render_episode(states.env, params.env)
+
+
+@dataclasses.dataclass(frozen=True)
+class ActionRepeat(Wrapper):
+    """Each action is taken `repeat` times, or until the episode ends: decisions are slower than the task's steps.
+
+    Rewards are summed, as are those of `info`; its other entries are of the last step. The clock counts the task's
+    steps, so its time limit stays as it is. Observations in between are not seen. `evaluate(..., hold=n)` does the same
+    to a policy that was trained without. Raises ValueError for fewer than one.
+    """
+
+    repeat: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.repeat < 1:
+            raise ValueError(f"ActionRepeat: repeat={self.repeat} must be at least 1.")
+
+    def transition(self, key: Array, state: Any, action: Any, params: Any) -> Transition:
+        # `Environment.step` of this wrapper ticks once, too.
+        ts = self._taken(key, state, action, params)
+        return ts._replace(state=ts.state.replace(time=ts.state.time - 1))
+
+    def _taken(self, key: Array, state: Any, action: Any, params: Any) -> Transition:
+        deterministic = self.env.hints.deterministic
+        keys = [key] * self.repeat if deterministic else jax.random.split(key, self.repeat)
+
+        def step(key: Array, state: Any) -> Transition:
+            ts = self.env.step(key, state, action, params)
+            return Transition(ts.state, ts.reward, ts.terminated, ts.truncated, ts.info)
+
+        def again(past: Transition, key: Array) -> tuple[Transition, None]:
+            new = step(key, past.state)
+            info = {name: past.info[name] + x if name.startswith("reward/") else x for name, x in new.info.items()}
+            new = new._replace(reward=past.reward + new.reward, info=info)
+            return jax.tree.map(functools.partial(jnp.where, past.terminated | past.truncated), past, new), None
+
+        taken = step(keys[0], state)
+        return taken if self.repeat == 1 else jax.lax.scan(again, taken, jnp.stack(keys[1:]))[0]

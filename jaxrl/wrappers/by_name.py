@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl.environment import Environment
-from jaxrl.wrappers.actions import ClipAction
+from jaxrl.wrappers.actions import ActionRepeat, ClipAction
 from jaxrl.wrappers.memory import ActionHistory, FrameStack, PreviousActionReward
 from jaxrl.wrappers.vectors import FlattenObservation
 
-BY_NAME = {x.__name__: x for x in (ActionHistory, ClipAction, FlattenObservation, FrameStack, PreviousActionReward)}
+WRAPPERS = ActionHistory, ActionRepeat, ClipAction, FlattenObservation, FrameStack, PreviousActionReward
+BY_NAME = {x.__name__: x for x in WRAPPERS}
 
 
 def wrapped(env: Environment, words: Sequence[str]) -> Environment:
@@ -41,6 +42,14 @@ def _setting(word: str, each: str, known: Sequence[str]) -> tuple[str, Any]:
     if not value.isdecimal():
         raise ValueError(f"{word!r}: {name} must be a whole number, as {name}=4.")
     return name, int(value)
+
+
+def without(env: Environment, wrapper: type) -> Environment:
+    """The environment without wrappers of this class, the others around it as they were."""
+    if isinstance(env, wrapper):
+        return without(env.env, wrapper)
+    inner = getattr(env, "env", None)
+    return env if inner is None else dataclasses.replace(env, env=without(inner, wrapper))
 
 
 def unwrapped(env: Environment) -> Environment:

@@ -10,16 +10,21 @@ import pytest
 
 from jaxrl import make
 from jaxrl.algorithm import field, with_field
-from jaxrl.algos import dqn, ppo, ppo_rnn, pqn_rnn, props, rnd
+from jaxrl.algos import dqn, ppo, ppo_rnn, pqn_rnn, props, r2d2, rnd, sac_rnn, td3_rnn
 from jaxrl.algos.streaming import stream_ac, stream_q, stream_td
 
 KEY = jax.random.key(0)
 ON_POLICY = {"num_envs": 2, "num_steps": 4, "num_epochs": 1, "num_minibatches": 1, "hidden": (4,)}
+REPLAYED = {"num_envs": 2, "num_steps": 4, "burn_in": 2, "num_updates": 1, "batch_size": 2, "buffer_size": 2}
+SMALL = {"hidden": (4,), "rnn_size": 4}
 MODULES = {
     "ppo": (ppo, {**ON_POLICY, "normalize_reward": True}),
     "ppo_rnn": (ppo_rnn, {**ON_POLICY, "rnn_size": 4, "burn_in": 2}),
     "pqn_rnn": (pqn_rnn, {**ON_POLICY, "rnn_size": 4, "burn_in": 2}),
     "props": (props, {**ON_POLICY, "normalize_reward": True}),
+    "r2d2": (r2d2, {**REPLAYED, **SMALL, "n_step": 1}),
+    "sac_rnn": (sac_rnn, {**REPLAYED, **SMALL}),
+    "td3_rnn": (td3_rnn, {**REPLAYED, **SMALL}),
     "rnd": (rnd, {**ON_POLICY, "episodic_bonus": True}),
     "stream_q": (stream_q, {"num_steps": 4, "hidden": (10,)}),
     "stream_ac": (stream_ac, {"num_steps": 4, "hidden": (10,)}),
@@ -34,8 +39,8 @@ def scrambled(state, slots):
         return x + 3 if jnp.issubdtype(x.dtype, jnp.floating) else jnp.zeros_like(x) if x.dtype == bool else x
 
     for path in slots:
-        # What props holds of episodes before is learned from, whatever follows.
-        if path not in ("env_params", "env_state", "obs", "buffer"):
+        # What props and a replay hold of episodes before is learned from, whatever follows.
+        if path not in ("env_params", "env_state", "obs", "buffer", "replay"):
             state = with_field(state, path, jax.tree.map(other, field(state, path)))
     return state
 
@@ -45,13 +50,14 @@ def scrambled(state, slots):
 @pytest.mark.parametrize("name", MODULES)
 def test_what_an_episode_left_behind_does_not_matter_after_a_restart(name):
     module, settings = MODULES[name]
-    env = make("CartPole-v1")[0]
+    env = make("Pendulum-v1" if name in ("sac_rnn", "td3_rnn") else "CartPole-v1")[0]
     algo = module.make(env, module.Config(**settings))
+    hyper = module.Hyper(learning_starts=0) if "buffer_size" in settings else None
     everywhere = jnp.ones(algo.venv.num_envs, bool)
 
     @jax.jit
     def run(key):
-        state = algo.init(key)
+        state = algo.init(key, hyper)
 
         def cut(state):
             return algo.restart(state, jax.random.fold_in(key, 1), state.env_params, everywhere)
@@ -60,7 +66,7 @@ def test_what_an_episode_left_behind_does_not_matter_after_a_restart(name):
         four = jax.tree.map(lambda *x: jnp.stack(x), state, other, cut(state), cut(other))
         after = jax.vmap(algo.update)(four)[0]
         # What is learned, and the slots' own: returns and traces go on from what was there, or from nothing.
-        return after.weights, [field(after, path) for path in algo.slots[3:]]
+        return after.weights, [field(after, path) for path in algo.slots[3:] if path != "replay"]
 
     ran = run(KEY)
     gone_on, gone_on_from_other, anew, anew_from_other = (jax.tree.map(lambda x, i=i: x[i], ran) for i in range(4))

@@ -470,6 +470,10 @@ def test_eval(run):
     one = good(f"eval {run[0]} --episodes 2 --seed 1").splitlines()
     assert one[0] == both[1] and one[0].startswith("seed 1: ") and len(one) == 2
     assert "--seed 2: the run has seeds 0 to 1" in bad(f"eval {run[0]} --seed 2")
+    assert "--hold 0: it must be at least 1" in bad(f"eval {run[0]} --hold 1 0")
+    held = good(f"eval {run[0]} --episodes 2 --max-steps 6 --act greedy --key 1 --hold 4 1 2").splitlines()
+    assert [line.split(":")[0] for line in held] == ["held for 1", "held for 2", "held for 4", "mean over 1 to 4"]
+    assert held[0].startswith("held for 1: return 6.00 (IQM 6.00") and "return 6.00" in held[3]  # too short to fall
 
 
 @pytest.mark.slow

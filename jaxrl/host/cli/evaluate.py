@@ -24,15 +24,22 @@ def evaluate_command(args: list[str]) -> int:
         """Cap on the length of an episode. Default: that of the run's own evaluations."""
         act: Act | None = None
         """How the policy acts. Default: as the algorithm is deployed, which the result says."""
+        hold: tuple[int, ...] = ()
+        """Steps for which each action is held, as where decisions are slow: 1 2 4 8 shows what that costs. In place of
+        the run's own ActionRepeat."""
 
     flags = parse(Eval, args, "jaxrl eval", "Full episodes of each seed's policy.")
     at_least_one("--max-steps", flags.max_steps)
+    for hold in flags.hold:
+        at_least_one("--hold", hold)
     import jax
     import numpy as np
 
     from jaxrl.algorithm import deployment
     from jaxrl.evaluation import evaluate
     from jaxrl.host.run import ram
+    from jaxrl.wrappers import ActionRepeat
+    from jaxrl.wrappers.by_name import without
     from jaxrl.zoo import policies_of
 
     found = policies_of(flags.run, flags.dataset, at_of(flags.at))
@@ -45,14 +52,21 @@ def evaluate_command(args: list[str]) -> int:
     parts = {"the episodes": len(which) * flags.episodes * ram.episode_size(task, params)}
     ram.require_room(parts, f"--episodes {flags.episodes}", "evaluate fewer at once")
 
-    def returns(policy, key):
-        return evaluate(
-            algo, policy, key, task, params, num_episodes=flags.episodes, max_steps=cap, greedy=greedy_of(flags.act)
-        )
+    if flags.hold:
+        task = without(task, ActionRepeat)
+
+    def returns(policy, key, hold=1):
+        how = {"num_episodes": flags.episodes, "max_steps": cap, "greedy": greedy_of(flags.act)}
+        return evaluate(algo, policy, key, task, params, **how, hold=hold)
 
     at = slice(which.start, which.stop)  # a seed's episodes are the same alone and among all
     keys = jax.random.split(key_of(flags.key, "--key"), seeds)[at]
-    stats = jax.jit(jax.vmap(returns))(jax.tree.map(lambda x: x[at], policies), keys)
+    policies = jax.tree.map(lambda x: x[at], policies)
+    if flags.hold:
+        run = jax.jit(jax.vmap(returns, (0, 0, None)))
+        print_held(flags.hold, lambda hold: np.asarray(run(policies, keys, hold).returns.mean(1)), task, params, cap)
+        return 0
+    stats = jax.jit(jax.vmap(returns))(policies, keys)
     mean = np.asarray(stats.returns.mean(1))
     for seed, value, length in zip(which, mean, np.asarray(stats.lengths.mean(1)), strict=True):
         print(f"seed {seed}: return {value:.2f}, length {length:.1f}")
@@ -62,6 +76,21 @@ def evaluate_command(args: list[str]) -> int:
         print_score(mean, reference, params, cap)
     print_normalized(mean, task, params, cap)
     return 0
+
+
+def print_held(holds: tuple[int, ...], returns_of: Any, task: Any, params: Any, cap: int | None) -> None:
+    """A line for each number of steps that actions are held, and the mean over them, by the trapezoidal rule."""
+    import numpy as np
+
+    holds = tuple(sorted(set(holds)))
+    means = np.asarray([returns_of(np.int32(hold)) for hold in holds])  # (holds, seeds)
+    for hold, mean in zip(holds, means, strict=True):
+        print(f"held for {hold}: return {summary(mean)}")
+        print_normalized(mean, task, params, cap, "  ")
+    if len(holds) > 1:
+        area = np.trapezoid(means, holds, axis=0) / (holds[-1] - holds[0])
+        print(f"mean over {holds[0]} to {holds[-1]}: return {summary(area)}")
+        print_normalized(area, task, params, cap, "  ")
 
 
 def print_normalized(returns: Any, task: Any, params: Any, cap: int | None, of: str = "") -> None:

@@ -42,6 +42,7 @@ SHORT = (
         "Catch-bsuite",
         "ProcMaze-v0",
         "Fishery-v0",
+        "LettuceGreenhouse-v0",
         "JaxNav-v0",
         "RockSample-7-8-v0",
     ),

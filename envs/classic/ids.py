@@ -13,6 +13,7 @@ ENVIRONMENTS: dict[str, Entry] = entries(
         "CartPoleSwingUp-v0": ("cartpole_swing_up:CartPoleSwingUp", {}),
         "DoublePendulum-v0": ("double_pendulum:DoublePendulum", {}),
         "Fishery-v0": ("fishery:Fishery", {}),
+        "LettuceGreenhouse-v0": ("lettuce_greenhouse:LettuceGreenhouse", {}),
         "MountainCar-v0": ("mountain_car:MountainCar", {}),
         "MountainCarContinuous-v0": ("mountain_car_continuous:MountainCarContinuous", {}),
         "Pendulum-v1": ("pendulum:Pendulum", {}),

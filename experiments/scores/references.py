@@ -17,7 +17,7 @@ import numpy as np
 import jaxrl
 from jaxrl import scores
 from jaxrl.envs.bandits import coupled, linear
-from jaxrl.envs.classic import fishery
+from jaxrl.envs.classic import fishery, lettuce_greenhouse
 from jaxrl.envs.quadcopter.control import cascade
 from jaxrl.envs.quadcopter.control.setpoints import Setpoint
 from jaxrl.envs.tabular.generalization import button_grid, pan_flute, proc_maze
@@ -325,6 +325,7 @@ ROWS: list[tuple[str, str, Any]] = [
     ("Battleship-3x3-v0", REMEMBERED, 5.5),
     ("PointMass-v0 Reacher-v0", f"iLQR {PLAN}", planned(planning.ilqr)),
     ("CartPoleSwingUp-v0 DoublePendulum-v0", f"CEM {PLAN}", planned(planning.cem)),
+    ("LettuceGreenhouse-v0", "a grower's rules", by(lambda s, o, p: lettuce_greenhouse.grower(s, p))),
     ("Fishery-v0", "the best constant mortality", by(lambda s, o, p: fishery.constant_mortality(s.x, MORTALITY)[None])),
 ]  # fmt: skip
 REFERENCES = {pattern: (what, find) for patterns, what, find in ROWS for pattern in patterns.split()}

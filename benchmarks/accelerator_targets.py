@@ -43,6 +43,7 @@ SHORT = (
         "ProcMaze-v0",
         "Fishery-v0",
         "LettuceGreenhouse-v0",
+        "MemoryAllocation-v0",
         "JaxNav-v0",
         "RockSample-7-8-v0",
     ),

@@ -28,6 +28,7 @@ CHOSEN: dict[str, tuple[str, ...]] = {
     "Cont-CC-DFIM-v0": ("Cont-CC-PMSM-v0", "Finite-TC-SCIM-v0", "Cont-SC-SeriesDc-v0"),
     "GridWorld-all-v0": ("GridWorld-rand_dense-v0", "GridWorld-mazes-v0", "GridWorld-rand_long-v0"),
     "Maze-Labyrinth-v0": ("Maze-Labyrinth-v0", "Maze-SixteenRooms-v0"),
+    "MemoryAllocation-A-v0": ("MemoryAllocation-v0",),
     "MiniGrid-DoorKey-16x16-v0": ("MiniGrid-DoorKey-8x8-v0",),
     "MiniGrid-Dynamic-Obstacles-16x16-v0": ("MiniGrid-Dynamic-Obstacles-8x8-v0",),
     "MiniGrid-Empty-16x16-v0": ("MiniGrid-Empty-8x8-v0",),
@@ -39,7 +40,13 @@ CHOSEN: dict[str, tuple[str, ...]] = {
 
 STEPS = {
     **{"classic": 12, "grid.minatar": 40, "motor": 300, "quadcopter": 15, "bsuite": 5},
-    **{"Game2048-v0": 60, "MazeEditor-v0": 60, "Minesweeper-v0": 3, "MinesweeperLevel-v0": 3},
+    **{
+        "Game2048-v0": 60,
+        "MazeEditor-v0": 60,
+        "MemoryAllocation-v0": 8,
+        "Minesweeper-v0": 3,
+        "MinesweeperLevel-v0": 3,
+    },
 }
 """Random actions before a picture, by family or id."""
 

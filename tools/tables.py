@@ -61,6 +61,7 @@ FAMILIES: dict[str, Family] = {
     "bsuite": Family("Behaviour suite", "bsuite.md"),
     "tabular.generalization": Family("Model generalisation", "model_generalization.md"),
     "classic.fishery": Family("Fishery", "fishery.md"),
+    "allocation": Family("Memory allocation", "allocation.md"),
     "classic.lettuce_greenhouse": Family("Greenhouse", "greenhouse.md"),
 }
 """Modules below `jaxrl.envs` and the family they belong to: the longest name that fits counts."""

@@ -325,6 +325,8 @@ ROWS: list[tuple[str, str, Any]] = [
     ("Battleship-3x3-v0", REMEMBERED, 5.5),
     ("PointMass-v0 Reacher-v0", f"iLQR {PLAN}", planned(planning.ilqr)),
     ("CartPoleSwingUp-v0 DoublePendulum-v0", f"CEM {PLAN}", planned(planning.cem)),
+    ("MemoryAllocation-v0", "a solution, which each problem has", 1),
+    ("MemoryAllocation-?-v0", "a solution, which MiniMalloc's authors found", 1),
     ("LettuceGreenhouse-v0", "a grower's rules", by(lambda s, o, p: lettuce_greenhouse.grower(s, p))),
     ("Fishery-v0", "the best constant mortality", by(lambda s, o, p: fishery.constant_mortality(s.x, MORTALITY)[None])),
 ]  # fmt: skip

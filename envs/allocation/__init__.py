@@ -1,0 +1,1 @@
+"""Buffers that must be in memory at known times, and a memory that is only so large."""

@@ -57,8 +57,8 @@ def test_a_row_has_a_verdict_and_what_shows_it(cells):
 def test_the_page_counts_its_rows():
     text = PAGE.read_text()
     verdicts = [cells[2].split("**")[1] for cells in rows(text)]
-    total, *counts = (verdicts.count(verdict) for verdict in VERDICTS)
-    told = f"Of {len(verdicts)} papers {total} are shown, {counts[0]} in part, {counts[1]} not shown, {counts[2]} not here."
+    shown, in_part, not_shown, not_here = (verdicts.count(verdict) for verdict in VERDICTS)
+    told = f"Of {len(verdicts)} papers {shown} are shown, {in_part} in part, {not_shown} not shown, {not_here} not here"
     assert told in " ".join(text.split()), told
 
 

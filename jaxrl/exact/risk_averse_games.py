@@ -161,7 +161,8 @@ def _play(row_payoff: Any, column_payoff: Any, gamma: Any, tremble: Any, start: 
 def stag_hunt_switch(payoff: Float[Array, "2 2"], tremble: float | Float[Array, ""]) -> Float[Array, ""]:
     """The gamma below which both hunting the stag is no equilibrium of a symmetric stag hunt; action 0 is the stag.
 
-    Infinite where so large a tremble leaves it not even Nash's. Raises ValueError where the payoffs, if concrete, are no stag hunt's.
+    Infinite where so large a tremble leaves it not even Nash's. Raises ValueError where the payoffs, if concrete, are
+    no stag hunt's.
     """
     if is_concrete(payoff):
         (a, b), (c, d) = np.asarray(payoff, np.float64)

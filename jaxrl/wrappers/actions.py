@@ -101,7 +101,7 @@ class _Inside:
 
     change: Callable[..., Any]
 
-    def __call__(self, key: Array, params: StickyParams) -> StickyParams:
+    def __call__(self, key: Array, params: Any) -> Any:
         return params.replace(env=self.change(key, params.env))
 
 

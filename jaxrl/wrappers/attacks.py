@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -38,9 +39,7 @@ from jaxtyping import Array, Bool, Float
 from jaxrl.environment import Hints, Levels, TimeStep, Transition, check_params, is_concrete, pytree, strongly_typed
 from jaxrl.math import fence
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from jaxrl.telemetry import Plane, Quantity
-from jaxrl.wrappers.actions import _Inside
-from jaxrl.wrappers.base import Wrapper
+from jaxrl.wrappers.base import AddsParams
 from jaxrl.wrappers.vectors import RESERVED
 
 
@@ -117,7 +116,7 @@ def within(
 
 
 @dataclasses.dataclass(frozen=True)
-class Attack(Wrapper):
+class Attack(AddsParams):
     """What both attacks share: the wrapped environment's params and keys inside of their own."""
 
     Params = AttackParams
@@ -145,9 +144,6 @@ class Attack(Wrapper):
         ts = self.env.step(key, state, action, params.env)
         return ts._replace(obs=self._seen(key, ts.obs, params))
 
-    def initial(self, key: Array, params: AttackParams) -> Any:
-        return self.env.initial(key, params.env)
-
     def transition(self, key: Array, state: Any, action: Any, params: AttackParams) -> Transition:
         return self.env.transition(key, state, self._done(key, state, action, params), params.env)
 
@@ -163,62 +159,19 @@ class Attack(Wrapper):
         return action
 
     def _key(self, key: Array) -> Array:
-        # The key itself is the wrapped environment's, whose random numbers stay as they are.
-        return jax.random.fold_in(key, 0xA77AC4)
-
-    def observation_space(self, params: AttackParams) -> Space:
-        return self.env.observation_space(params.env)
-
-    def action_space(self, params: AttackParams) -> Space:
-        return self.env.action_space(params.env)
+        # The key itself is the wrapped environment's, whose random numbers stay as they are; an attack around another
+        # kind of attack draws others.
+        return jax.random.fold_in(key, zlib.crc32(type(self).__name__.encode()))
 
     def validate(self, params: AttackParams) -> None:
-        self.env.validate(params.env)
+        super().validate(params)
         strength = np.asarray(params.strength)
         if not np.all(strength >= 0):
             raise ValueError(f"{type(self).__name__}: strength={strength} must be at least 0, where nothing changes.")
 
     @property
     def levels(self) -> Levels | None:
-        """The level kit of the wrapped environment, acting on `params.env`."""
-        inner = self.env.levels
-        if inner is None:
-            return None
-        env, generate, mutate = dataclasses.replace(self, env=inner.env), inner.generate, inner.mutate
-        return Levels(
-            env=env,
-            generate=None if generate is None else _Inside(generate),
-            mutate=None if mutate is None else _Inside(mutate),
-            validate=functools.partial(check_params, env),
-            optimal_value=None,
-            editor=None,
-        )
-
-    def describe(self, params: AttackParams) -> dict[str, Array]:
-        return self.env.describe(params.env)
-
-    @property
-    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.observation_names
-
-    @property
-    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.action_names
-
-    def measures(self, params: AttackParams) -> dict[str, dict[str, str]]:
-        return self.env.measures(params.env)
-
-    def telemetry(self, state: Any, params: AttackParams) -> dict[str, Quantity]:
-        return self.env.telemetry(state, params.env)
-
-    def planes(self, telemetry: dict[str, Quantity], params: AttackParams) -> list[Plane]:
-        return self.env.planes(telemetry, params.env)
-
-    def render(self, state: Any, params: AttackParams) -> np.ndarray:
-        return self.env.render(state, params.env)
-
-    def render_episode(self, states: Any, params: AttackParams) -> list[np.ndarray]:
-        return self.env.render_episode(states, params.env)
+        return self.levels_inside()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -313,9 +266,6 @@ class ActionAttack(Attack):
             return jnp.where(by_other.reshape(*lead, *[1] * len(space.shape)), other.astype(action.dtype), action)
         strength = jnp.asarray(params.strength, action.dtype)
         return jnp.where(strength > 0, (1 - strength) * action + strength * other.astype(action.dtype), action)
-
-    def terminal(self, obs: Any, params: AttackParams) -> Bool[Array, ""]:
-        return self.env.terminal(obs, params.env)
 
     def validate(self, params: AttackParams) -> None:
         super().validate(params)

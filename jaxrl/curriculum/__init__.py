@@ -11,6 +11,7 @@ from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import (
     algorithmic_regret,
+    balanced,
     episodic_mean,
     l1_value_loss,
     learnability,
@@ -28,6 +29,7 @@ __all__ = [
     "Outcomes",
     "algorithmic_regret",
     "attach",
+    "balanced",
     "check_levels",
     "episodic_mean",
     "l1_value_loss",

@@ -78,6 +78,25 @@ def learnability(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyper: Any
     return jnp.where(outcomes.episodes > 0, score, -jnp.inf)
 
 
+def balanced(low: float, high: float) -> Callable[..., Array]:
+    """The score `learnability` of levels with a success rate p from `low` to `high`; of all others -inf.
+
+    Balanced online difficulty filtering (Bae et al. 2025, "Online difficulty filtering for reasoning oriented
+    reinforcement learning", arXiv:2504.03380), which leaves out what is too easy or too hard, where p (1 - p) alone
+    puts it behind. Raises ValueError unless 0 <= low <= high <= 1.
+    """
+    if not 0 <= low <= high <= 1:
+        raise ValueError(f"balanced(low={low}, high={high}): the rates of success must be in order and from 0 to 1.")
+
+    def score(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyper: Any) -> Float[Array, " N"]:
+        wins = jnp.round(outcomes.success * outcomes.episodes)
+        # In counts: 3 of 4 is no more than 0.75, whatever 3 / 4 rounds to.
+        kept = (wins >= low * outcomes.episodes) & (wins <= high * outcomes.episodes)
+        return jnp.where(kept, learnability(rollout, batch, outcomes, hyper), -jnp.inf)
+
+    return score
+
+
 def oracle_regret(optimal_value: Callable[[Any], Array]) -> Callable[..., Array]:
     """The score `optimal_value(level)`, the best undiscounted return, minus the mean return: the exact regret."""
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from jaxrl.environment import Environment, Hints, Levels, Transition, check_params, pytree, strongly_typed
-from jaxrl.spaces import Box, Space
-from jaxrl.telemetry import Plane, Quantity
-from jaxrl.wrappers.base import Remembering, Wrapper, WrapperState
+from jaxrl.environment import Environment, Hints, Levels, Transition, pytree, strongly_typed
+from jaxrl.spaces import Box
+from jaxrl.wrappers.base import AddsParams, Wrapper, WrapperState
 
 
 def _box(env: Environment, wrapper: str) -> Box:
@@ -96,17 +94,7 @@ class StickyParams:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Inside:
-    """The function `(key, params) -> params` that replaces `params.env` by `change(key, params.env)`."""
-
-    change: Callable[..., Any]
-
-    def __call__(self, key: Array, params: StickyParams) -> StickyParams:
-        return params.replace(env=self.change(key, params.env))
-
-
-@dataclasses.dataclass(frozen=True)
-class StickyActions(Remembering):
+class StickyActions(AddsParams):
     """With `params.probability` the last executed action is executed again instead of the given one.
 
     Machado et al. (2018), "Revisiting the Arcade Learning Environment", section 5. An episode's first action is never
@@ -123,13 +111,16 @@ class StickyActions(Remembering):
     def default_params(self) -> StickyParams:
         return strongly_typed(StickyParams(self.env.default_params))
 
+    def _inner(self, state: WrapperState) -> Any:
+        return state.env
+
     def initial(self, key: Array, params: StickyParams) -> WrapperState:
-        space = self.env.action_space(params.env)
+        space, lead = self.env.action_space(params.env), (self.num_agents,) if self.num_agents > 1 else ()
 
         def zeros(x):
             # Float actions are kept in the default precision, whatever the space declares.
             dtype = jnp.result_type(float) if jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
-            return jnp.zeros(self._agents() + x.shape, dtype)
+            return jnp.zeros(lead + x.shape, dtype)
 
         return WrapperState(self.env.initial(key, params.env), jax.tree.map(zeros, jax.eval_shape(space.sample, key)))
 
@@ -140,65 +131,15 @@ class StickyActions(Remembering):
         out = self.env.transition(env_key, state.env, action, params.env)
         return out._replace(state=WrapperState(out.state, action))
 
-    def observe(self, key: Array, state: WrapperState, params: StickyParams) -> Any:
-        return self.env.observe(key, state.env, params.env)
-
-    def observation_space(self, params: StickyParams) -> Space:
-        return self.env.observation_space(params.env)
-
-    def action_space(self, params: StickyParams) -> Space:
-        return self.env.action_space(params.env)
-
     def validate(self, params: StickyParams) -> None:
-        self.env.validate(params.env)
+        super().validate(params)
         probability = np.asarray(params.probability)
         if not np.all((probability >= 0) & (probability <= 1)):
             raise ValueError(f"StickyActions: probability={probability} must be from 0 to 1.")
 
-    def terminal(self, obs: Any, params: StickyParams) -> Bool[Array, ""]:
-        return self.env.terminal(obs, params.env)
-
     @property
     def levels(self) -> Levels | None:
-        """The level kit of the wrapped environment, acting on `params.env`."""
-        inner = self.env.levels
-        if inner is None:
-            return None
-        env, generate, mutate = dataclasses.replace(self, env=inner.env), inner.generate, inner.mutate
-        return Levels(
-            env=env,
-            generate=None if generate is None else _Inside(generate),
-            mutate=None if mutate is None else _Inside(mutate),
-            validate=functools.partial(check_params, env),
-            optimal_value=None,
-            editor=None,
-        )
-
-    def describe(self, params: StickyParams) -> dict[str, Array]:
-        return self.env.describe(params.env)
-
-    @property
-    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.observation_names
-
-    @property
-    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.action_names
-
-    def measures(self, params: StickyParams) -> dict[str, dict[str, str]]:
-        return self.env.measures(params.env)
-
-    def telemetry(self, state: WrapperState, params: StickyParams) -> dict[str, Quantity]:
-        return self.env.telemetry(state.env, params.env)
-
-    def planes(self, telemetry: dict[str, Quantity], params: StickyParams) -> list[Plane]:
-        return self.env.planes(telemetry, params.env)
-
-    def render(self, state: WrapperState, params: StickyParams) -> np.ndarray:
-        return self.env.render(state.env, params.env)
-
-    def render_episode(self, states: WrapperState, params: StickyParams) -> list[np.ndarray]:
-        return self.env.render_episode(states.env, params.env)
+        return self.levels_inside()
 
 
 @dataclasses.dataclass(frozen=True)

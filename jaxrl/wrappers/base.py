@@ -1,14 +1,16 @@
-"""The base class of wrappers: an environment that forwards everything to another one."""
+"""The base classes of wrappers: environments that forward everything to another one."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Bool
 
-from jaxrl.environment import Environment, Hints, Levels, Transition, pytree
+from jaxrl.environment import Environment, Hints, Levels, Transition, check_params, pytree
 from jaxrl.spaces import Space
 from jaxrl.telemetry import Plane, Quantity
 
@@ -134,6 +136,86 @@ class Wrapper(Environment):
         if type(self).render is not Wrapper.render:
             return super().render_episode(states, params)
         return self.env.render_episode(states, params)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inside:
+    """The function `(key, params) -> params` that replaces `params.env` by `change(key, params.env)`."""
+
+    change: Callable[..., Any]
+
+    def __call__(self, key: Array, params: Any) -> Any:
+        return params.replace(env=self.change(key, params.env))
+
+
+class AddsParams(Wrapper):
+    """A wrapper with leaves of its own in params, beside those of the wrapped environment, `params.env`."""
+
+    def _inner(self, state: Any) -> Any:
+        """The wrapped environment's state."""
+        return state
+
+    def initial(self, key: Array, params: Any) -> Any:
+        return self.env.initial(key, params.env)
+
+    def transition(self, key: Array, state: Any, action: Any, params: Any) -> Transition:
+        return self.env.transition(key, state, action, params.env)
+
+    def observe(self, key: Array, state: Any, params: Any) -> Any:
+        return self.env.observe(key, self._inner(state), params.env)
+
+    def observation_space(self, params: Any) -> Space:
+        return self.env.observation_space(params.env)
+
+    def action_space(self, params: Any) -> Space:
+        return self.env.action_space(params.env)
+
+    def validate(self, params: Any) -> None:
+        self.env.validate(params.env)
+
+    def terminal(self, obs: Any, params: Any) -> Bool[Array, ""]:
+        return self.env.terminal(obs, params.env)
+
+    def levels_inside(self) -> Levels | None:
+        """The level kit of the wrapped environment, acting on `params.env`."""
+        inner = self.env.levels
+        if inner is None:
+            return None
+        env, generate, mutate = dataclasses.replace(self, env=inner.env), inner.generate, inner.mutate
+        return Levels(
+            env=env,
+            generate=None if generate is None else _Inside(generate),
+            mutate=None if mutate is None else _Inside(mutate),
+            validate=functools.partial(check_params, env),
+            optimal_value=None,
+            editor=None,
+        )
+
+    def describe(self, params: Any) -> dict[str, Array]:
+        return self.env.describe(params.env)
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.observation_names
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.action_names
+
+    def measures(self, params: Any) -> dict[str, dict[str, str]]:
+        return self.env.measures(params.env)
+
+    def telemetry(self, state: Any, params: Any) -> dict[str, Quantity]:
+        return self.env.telemetry(self._inner(state), params.env)
+
+    def planes(self, telemetry: dict[str, Quantity], params: Any) -> list[Plane]:
+        return self.env.planes(telemetry, params.env)
+
+    def render(self, state: Any, params: Any) -> np.ndarray:
+        return self.env.render(self._inner(state), params.env)
+
+    def render_episode(self, states: Any, params: Any) -> list[np.ndarray]:
+        return self.env.render_episode(self._inner(states), params.env)
 
 
 class Remembering(Wrapper):

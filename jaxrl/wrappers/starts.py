@@ -9,12 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, PyTree
 
-from jaxrl.environment import NO_LIMIT, Transition, is_concrete, pytree, strongly_typed
-from jaxrl.spaces import Space
-from jaxrl.telemetry import Plane, Quantity
-from jaxrl.wrappers.base import Wrapper
+from jaxrl.environment import NO_LIMIT, is_concrete, pytree, strongly_typed
+from jaxrl.wrappers.base import AddsParams
 
 
 @pytree
@@ -35,7 +33,7 @@ class StartParams:
 
 
 @dataclasses.dataclass(frozen=True)
-class FromStates(Wrapper):
+class FromStates(AddsParams):
     """Episodes start in stored states, `params.states`, with the clock at zero; otherwise everything is as in `env`.
 
         starts = FromStates(env)
@@ -70,24 +68,6 @@ class FromStates(Wrapper):
         own = self.env.initial(env_key, params.env)
         return jax.tree.map(lambda x, y: jnp.where(stored < params.share, x, y), state, own)
 
-    def transition(self, key: Array, state: Any, action: Any, params: StartParams) -> Transition:
-        return self.env.transition(key, state, action, params.env)
-
-    def observe(self, key: Array, state: Any, params: StartParams) -> Any:
-        return self.env.observe(key, state, params.env)
-
-    def observation_space(self, params: StartParams) -> Space:
-        return self.env.observation_space(params.env)
-
-    def action_space(self, params: StartParams) -> Space:
-        return self.env.action_space(params.env)
-
-    def terminal(self, obs: Any, params: StartParams) -> Bool[Array, ""]:
-        return self.env.terminal(obs, params.env)
-
-    def describe(self, params: StartParams) -> dict[str, Array]:
-        return self.env.describe(params.env)
-
     def validate(self, params: StartParams) -> None:
         """Raises ValueError also for objects that are no states of `env`, and for invalid weights or shares."""
         self.env.validate(params.env)
@@ -110,26 +90,3 @@ class FromStates(Wrapper):
             raise ValueError(f"FromStates: share={share} must be from 0 to 1.")
         if np.any(limit < 1):
             raise ValueError(f"FromStates: limit={limit} must be at least 1.")
-
-    @property
-    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.observation_names
-
-    @property
-    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.action_names
-
-    def measures(self, params: StartParams) -> dict[str, dict[str, str]]:
-        return self.env.measures(params.env)
-
-    def telemetry(self, state: Any, params: StartParams) -> dict[str, Quantity]:
-        return self.env.telemetry(state, params.env)
-
-    def planes(self, telemetry: dict[str, Quantity], params: StartParams) -> list[Plane]:
-        return self.env.planes(telemetry, params.env)
-
-    def render(self, state: Any, params: StartParams) -> np.ndarray:
-        return self.env.render(state, params.env)
-
-    def render_episode(self, states: Any, params: StartParams) -> list[np.ndarray]:
-        return self.env.render_episode(states, params.env)

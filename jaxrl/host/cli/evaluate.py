@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,11 +29,18 @@ def evaluate_command(args: list[str]) -> int:
         hold: tuple[int, ...] = ()
         """Steps for which each action is held, as where decisions are slow: 1 2 4 8 shows what that costs. In place of
         the run's own ActionRepeat."""
+        attack: tuple[str, ...] = ()
+        """Attacks and their strengths, each alone, as random=0.1 policy=0.1 action=0.2. random and policy move each
+        number of the observation by up to the strength, by chance or as changes the policy's action most; action mixes
+        in random actions."""
 
     flags = parse(Eval, args, "jaxrl eval", "Full episodes of each seed's policy.")
     at_least_one("--max-steps", flags.max_steps)
     for hold in flags.hold:
         at_least_one("--hold", hold)
+    attacks = [attack_of(word) for word in flags.attack]
+    if attacks and flags.hold:
+        raise ValueError("--attack and --hold: give one of them, each is judged alone.")
     import jax
     import numpy as np
 
@@ -55,8 +64,9 @@ def evaluate_command(args: list[str]) -> int:
     if flags.hold:
         task = without(task, ActionRepeat)
 
+    how: dict[str, Any] = {"num_episodes": flags.episodes, "max_steps": cap, "greedy": greedy_of(flags.act)}
+
     def returns(policy, key, hold=1):
-        how = {"num_episodes": flags.episodes, "max_steps": cap, "greedy": greedy_of(flags.act)}
         return evaluate(algo, policy, key, task, params, **how, hold=hold)
 
     at = slice(which.start, which.stop)  # a seed's episodes are the same alone and among all
@@ -66,16 +76,72 @@ def evaluate_command(args: list[str]) -> int:
         run = jax.jit(jax.vmap(returns, (0, 0, None)))
         print_held(flags.hold, lambda hold: np.asarray(run(policies, keys, hold).returns.mean(1)), task, params, cap)
         return 0
+    if attacks:
+        for kind in dict(attacks):
+            attacked = under_attack(kind, algo, task)
+
+            def run_attacked(policy, key, strength, attacked=attacked):
+                under = attacked.attacking(params, strength, victim=policy)
+                return evaluate(algo, policy, key, attacked, under, **how).returns.mean()
+
+            run = jax.jit(jax.vmap(run_attacked, (0, 0, None)))
+            for strength in [np.float32(strength) for name, strength in attacks if name == kind]:
+                mean = np.asarray(run(policies, keys, strength))
+                print(f"{kind} {strength:g}: return {summary(mean)}")
+                print_normalized(mean, task, params, cap, "  ")
+        return 0
     stats = jax.jit(jax.vmap(returns))(policies, keys)
     mean = np.asarray(stats.returns.mean(1))
     for seed, value, length in zip(which, mean, np.asarray(stats.lengths.mean(1)), strict=True):
         print(f"seed {seed}: return {value:.2f}, length {length:.1f}")
-    how = deployment(algo, greedy_of(flags.act))
-    print(f"return {summary(mean)} over {flags.episodes} full episodes a seed, {WORDS[how]}")
+    acts = WORDS[deployment(algo, greedy_of(flags.act))]
+    print(f"return {summary(mean)} over {flags.episodes} full episodes a seed, {acts}")
     if reference is not None:
         print_score(mean, reference, params, cap)
     print_normalized(mean, task, params, cap)
     return 0
+
+
+ATTACKS = "random", "policy", "action"
+
+
+def attack_of(word: str) -> tuple[str, float]:
+    """The attack and its strength of a word as `random=0.1`. Raises ValueError for what is neither."""
+    name, _, strength = word.partition("=")
+    if name not in ATTACKS:
+        near = difflib.get_close_matches(name, ATTACKS, 1)
+        hint = f"did you mean {near[0]}=0.1?" if near else f"there are {', '.join(ATTACKS)}, as in random=0.1."
+        raise ValueError(f"--attack {word}: no such attack; {hint}")
+    try:
+        value = float(strength)
+    except ValueError:
+        raise ValueError(f"--attack {word}: the strength must be a number, as in {name}=0.1.") from None
+    most = 1 if name == "action" else math.inf
+    if not (0 <= value <= most and value < math.inf):
+        allowed = "from 0 to 1" if name == "action" else "a finite number of at least 0"
+        raise ValueError(f"--attack {word}: the strength must be {allowed}.")
+    return name, value
+
+
+def under_attack(kind: str, algo: Any, task: Any) -> Any:
+    """The task under one of `ATTACKS`. Raises ValueError where a policy has no derivative for an attack to follow."""
+    import jax
+
+    from jaxrl.spaces import Box
+    from jaxrl.wrappers import ActionAttack, ActionDifference, ObservationAttack
+
+    if kind != "policy":
+        return ActionAttack(task) if kind == "action" else ObservationAttack(task)
+    space = task.action_space(task.default_params)
+    remembers = jax.tree.leaves(algo.initial_carry((1,)))
+    if not isinstance(space, Box) or remembers:
+        why = f"{algo.name} remembers its past" if remembers else f"{task.id} acts in {space}, without derivatives"
+        raise ValueError(f"--attack policy: {why}; random=0.1 and action=0.1 are for any policy.")
+
+    def act(policy, obs):
+        return algo.act(policy, jax.random.key(0), obs, algo.initial_carry(()), greedy=True)[0]
+
+    return ObservationAttack(task, ActionDifference(act), steps=4)
 
 
 def print_held(holds: tuple[int, ...], returns_of: Any, task: Any, params: Any, cap: int | None) -> None:

@@ -125,6 +125,22 @@ def test_learnability_of_p_and_of_its_complement_are_the_same_number():
     assert curriculum.learnability((), batch, nothing, ()) == -np.inf
 
 
+def test_the_balanced_score_leaves_out_what_is_too_easy_or_too_hard():
+    """Five levels with 0 to 4 successes in 4 episodes, one without an episode; the ends belong to it."""
+    zeros, episodes = jnp.zeros(6), jnp.array([4, 4, 4, 4, 4, 0])
+    seen = curriculum.Outcomes(zeros, zeros, jnp.array([0, 0.25, 0.5, 0.75, 1, 0]), zeros, zeros, episodes)
+    batch, out = curriculum.new_levels(zeros), -np.inf
+    for (low, high), expected in (
+        ((0.25, 0.75), [out, 3 / 16, 1 / 4, 3 / 16, out, out]),
+        ((0.3, 0.7), [out, out, 1 / 4, out, out, out]),
+        ((0.0, 1.0), [0, 3 / 16, 1 / 4, 3 / 16, 0, out]),
+    ):
+        np.testing.assert_allclose(curriculum.balanced(low, high)((), batch, seen, ()), expected)
+    for wrong in ((0.7, 0.3), (-0.1, 0.5), (0.5, 1.1)):
+        with pytest.raises(ValueError, match="must be in order and from 0 to 1"):
+            curriculum.balanced(*wrong)
+
+
 def test_the_best_by_hand():
     levels = {"x": jnp.arange(5.0), "y": jnp.arange(10).reshape(5, 2)}
     kept, score = sfl.best(levels, jnp.asarray([0.1, -jnp.inf, 0.25, 0.2, -jnp.inf]), 4)

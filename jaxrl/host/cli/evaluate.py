@@ -24,6 +24,9 @@ def evaluate_command(args: list[str]) -> int:
         """Cap on the length of an episode. Default: that of the run's own evaluations."""
         act: Act | None = None
         """How the policy acts. Default: as the algorithm is deployed, which the result says."""
+        cell: tuple[float, ...] = ()
+        """Of a run of quality diversity: the policy found for these descriptors, as --cell 0.3 0.7, instead of the
+        best."""
 
     flags = parse(Eval, args, "jaxrl eval", "Full episodes of each seed's policy.")
     at_least_one("--max-steps", flags.max_steps)
@@ -35,7 +38,14 @@ def evaluate_command(args: list[str]) -> int:
     from jaxrl.host.run import ram
     from jaxrl.zoo import policies_of
 
-    found = policies_of(flags.run, flags.dataset, at_of(flags.at))
+    choose = None
+    if flags.cell:
+        from jaxrl.host.run import archives
+
+        def choose(algo, state):
+            return archives.policies_at(algo, state, flags.run, flags.cell, flags.seed)
+
+    found = policies_of(flags.run, flags.dataset, at_of(flags.at), choose)
     algo, policies, task, params, seeds, own_cap, reference, _ = found
     if flags.seed is not None and not 0 <= flags.seed < seeds:
         raise ValueError(f"--seed {flags.seed}: the run has seeds 0 to {seeds - 1}.")

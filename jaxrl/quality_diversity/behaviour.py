@@ -24,7 +24,7 @@ from jaxrl.algorithm import as_vector_env, check_at_least_one, spaces_of, starti
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, split_observation, visible
 from jaxrl.math import light_key, stock_keys
 from jaxrl.nn.distributions import num_outputs, of_space
-from jaxrl.nn.networks import Network, PolicyNetwork, own
+from jaxrl.nn.networks import Network, PolicyNetwork, encode, encoded_size, own
 from jaxrl.quality_diversity import elites
 from jaxrl.quality_diversity.elites import Cells, Inserted
 from jaxrl.rollout import Ends, step_keys, ticked
@@ -97,6 +97,7 @@ class Rollout(NamedTuple):
     fitness: Array  # (P,)
     descriptor: Array  # (P, B)
     ends: Ends
+    frames: Any  # (P, H): what its episodes looked like, if the algorithm asks for frames; None
 
 
 class Played(NamedTuple):
@@ -107,6 +108,7 @@ class Played(NamedTuple):
     episode_return: Array  # (N,), of what was played of them
     descriptor: Array  # (N, B)
     ends: Ends
+    frames: Any  # (N, K, F): `view` at the end of each K-th of `num_steps`; None
 
 
 def play(
@@ -119,6 +121,8 @@ def play(
     measure: Callable[[VectorState, Any, Any], Float[Array, "N B"]],
     num_steps: int,
     summary: str = "final",
+    view: Callable[[Any], Float[Array, "N F"]] | None = None,
+    num_frames: int = 1,
 ) -> Played:
     """One episode of every environment, of at most `num_steps` steps. Where it ended nothing moves any more.
 
@@ -126,28 +130,34 @@ def play(
         act: from observations (N, ...) to actions.
         measure: `(env_state, env_params, obs) -> (N, B)`, the descriptor of states.
         summary: the descriptor of an episode is that of its last state, or the mean over the states after its steps.
+        view: of observations, what is kept of `num_frames` of them; of an episode that is over its last one.
     """
     means = summary == "mean"
 
-    def step(carried, key):
-        obs, env_state, over, total = carried
+    def step(carried, now):
+        obs, env_state, over, total, frames = carried
+        key, number = now
         ts = stock_keys(venv.advance(light_key(key), env_state, act(obs), env_params))
         obs, env_state = rows_where(over, (obs, env_state), (ts.obs, ts.state))
         done = (ts.terminated | ts.truncated) & ~over
         if means:
             total = total + jnp.where(over[:, None], 0, measure(env_state, env_params, obs))
+        if view is not None:
+            frames = frames.at[:, number * num_frames // num_steps].set(view(obs))
         ends = Ends(done, env_state.episode_return, env_state.env.time)
-        return (obs, env_state, over | done, total), ends
+        return (obs, env_state, over | done, total, frames), ends
 
     over = jnp.zeros(venv.num_envs, bool)
     first = measure(env_state, env_params, obs)
-    start = obs, env_state, over, jnp.zeros_like(first)
-    (obs, env_state, _, total), ends = jax.lax.scan(step, start, step_keys(key, num_steps))
+    frames = None if view is None else jnp.repeat(view(obs)[:, None], num_frames, 1)
+    start = obs, env_state, over, jnp.zeros_like(first), frames
+    now = step_keys(key, num_steps), jnp.arange(num_steps)
+    (obs, env_state, _, total, frames), ends = jax.lax.scan(step, start, now)
     if means:
         descriptor = total / jnp.maximum(env_state.env.time, 1)[:, None]
     else:
         descriptor = measure(env_state, env_params, obs)
-    return Played(obs, env_state, env_state.episode_return, descriptor, ends)
+    return Played(obs, env_state, env_state.episode_return, descriptor, ends, frames)
 
 
 # ---- what is measured
@@ -266,6 +276,17 @@ def descriptor_of(venv: VectorEnv, config: Config) -> Descriptor:
 # ---- the shell
 
 
+def scaled(space: Space, obs: Any) -> Float[Array, "*batch F"]:
+    """`networks.encode`, of a Box with two ends in units of it, from -1 to 1."""
+    vector = encode(space, obs)
+    if not isinstance(space, Box):
+        return vector
+    low, high = (jnp.broadcast_to(jnp.asarray(x, vector.dtype), space.shape).ravel() for x in (space.low, space.high))
+    closed = jnp.isfinite(low) & jnp.isfinite(high) & (low < high)
+    low, high = jnp.where(closed, low, -1), jnp.where(closed, high, 1)
+    return 2 * (vector - low) / (high - low) - 1 if space.dtype != jnp.uint8 else vector
+
+
 def limit_of(env_params: Any) -> int:
     """The steps of the longest episode that params allow."""
     return int(np.max(np.asarray(env_params.max_steps)))
@@ -284,6 +305,12 @@ class Shell:
     genome_size: int
     num_steps: int  # of a generation: of a Config without, the limit of the task's default params
     deployed = "greedy"
+    num_frames = 0  # observations of an episode that the algorithm looks at
+
+    @property
+    def frame_size(self) -> int:
+        """Numbers of `Rollout.frames` of a genome."""
+        return self.config.num_episodes * self.num_frames * encoded_size(self.observation_space)
 
     @property
     def steps_per_update(self) -> int:
@@ -365,14 +392,28 @@ class Shell:
         def measure(env_state, env_params, obs):
             return self.descriptor.measure(self.venv, env_state, env_params, obs)
 
+        def view(obs):
+            return scaled(self.observation_space, visible(obs))
+
         played = play(
-            self.venv, play_key, obs, env_state, state.env_params, act, measure, self.num_steps, config.summary
+            self.venv,
+            play_key,
+            obs,
+            env_state,
+            state.env_params,
+            act,
+            measure,
+            self.num_steps,
+            config.summary,
+            view if self.num_frames else None,
+            self.num_frames,
         )
         step = ticked(state.step, self.steps_per_update)
         state = state.replace(key=key, obs=played.obs, env_state=played.env_state, step=step)
         mean_return = played.episode_return.reshape(config.population_size, -1).mean(1)
         descriptor = played.descriptor.reshape(config.population_size, config.num_episodes, -1).mean(1)
-        return state, Rollout(state.population, mean_return, descriptor, played.ends)
+        frames = played.frames if played.frames is None else played.frames.reshape(config.population_size, -1)
+        return state, Rollout(state.population, mean_return, descriptor, played.ends, frames)
 
     def recorded(self, state: Any, archive: Cells) -> Any:
         """The state with this archive, and the weights of its best cell."""

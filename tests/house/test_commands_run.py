@@ -1,7 +1,7 @@
 """What pages show to be typed is typed: every `jaxrl` command of README and docs, as it stands but for its budget.
 
-The runs that later commands speak of are one PPO of two updates, under each of their names, and an archive. Left out is what one CPU
-cannot do: compilers of other machines, several devices and processes have tests of their own.
+The runs that later commands speak of are one PPO of two updates, under each of their names, and an archive. Left out
+is what one CPU cannot do: compilers of other machines, several devices and processes have tests of their own.
 """
 
 import os
@@ -50,6 +50,7 @@ MORE = {
     },
     "serene": {"--config.num-steps": "20"},
     "novelty_search": {"--config.num-steps": "20"},
+    "stax": {"--config.num-steps": "20"},
     "cpl": {"--config.hidden": "8"},
     "p_iql": {"--config.hidden": "8"},
     "mopo": {"--config.num-updates": "2", "--config.hidden": "8", "--config.num-rollouts": "4"},

@@ -230,6 +230,9 @@ def sequences_setup(**hyper: Any) -> Setup:
 
 
 STREAM = dict(num_steps=50, hidden=(16,), sparsity=0.5, normalize_reward=False)
+NOVELTY = dict(num_parents=8, neighbours=3, num_kept=2, capacity=64)
+EMITTERS = dict(num_emitters=6, members=2, step_size=4, chunk=1, reward_capacity=64)
+CODES = dict(num_frames=1, code_size=2, ae_hidden=(8,), train_every=5, num_updates=4, batch_size=8, num_gathered=64)
 
 SETUPS = {
     "ppo": Setup(
@@ -443,18 +446,17 @@ SETUPS = {
             steps=16 * 8 * 100,
             value=lambda *_: None,  # it has no critic
             probes=lambda probe: probe.known(GAMMA).action is not None,
-            double=name == "novelty_search",  # whose survivors are told apart by distances that are nearly equal
+            # Whose survivors are told apart by distances that are nearly equal.
+            double=name in ("novelty_search", "taxons", "stax"),
+            num_updates=12 if name in ("taxons", "stax") else 6,  # until another genome is the best
         )
         for name, more, hyper in (
             ("map_elites", dict(emitter="gaussian"), dict(sigma=0.3)),
-            ("novelty_search", dict(num_parents=8, neighbours=3, num_kept=2, capacity=64), dict(sigma=0.3)),
+            ("novelty_search", NOVELTY, dict(sigma=0.3)),
             ("cma_me", dict(num_emitters=2), {}),
-            (
-                "serene",
-                dict(num_parents=8, neighbours=3, num_kept=2, capacity=64, num_emitters=6, members=2, step_size=4)
-                | dict(chunk=1, reward_capacity=64),
-                dict(sigma=0.3),
-            ),
+            ("serene", NOVELTY | EMITTERS, dict(sigma=0.3)),
+            ("taxons", NOVELTY | CODES, dict(sigma=0.3)),
+            ("stax", NOVELTY | EMITTERS | CODES, dict(sigma=0.3)),
         )
     },
 }

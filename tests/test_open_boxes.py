@@ -16,7 +16,7 @@ from jaxrl.wrappers import ClipAction, PreviousActionReward, RescaleAction
 
 KEY = jax.random.key(0)
 OPEN = {"a2c", "barfi", "cma_me", "evolution", "map_elites", "novelty_search", "ppo", "ppo_rnn", "props", "reinforce"}
-OPEN |= {"rnd", "serene", "stac", "stream_ac"}
+OPEN |= {"rnd", "serene", "stac", "stax", "stream_ac", "taxons"}
 """Algorithms whose policies are normal or a network's outputs, and so act in all of an open box."""
 
 

@@ -26,7 +26,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +37,7 @@ from jaxrl.algorithm import Algorithm, State, algorithm_of, as_vector_env, share
 from jaxrl.environment import Environment, pytree, split_observation, strongly_typed, visible
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import num_outputs, of_space
-from jaxrl.nn.networks import MLP, Network, encode, own
+from jaxrl.nn.networks import Network, PolicyNetwork, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
@@ -94,19 +93,6 @@ class Hyper:
     anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
     std_learning_rate: jax.Array = 0.1  # pgpe: learning rate of the stds
     std_max_change: jax.Array = 0.2  # pgpe: largest relative change of a std in one generation
-
-
-class PolicyNetwork(nn.Module):
-    """The default network: from observations (..., *) to logits (..., n) or means in units of the box."""
-
-    observation_space: Space
-    num_outputs: int
-    hidden: tuple[int, ...]
-    activation: str
-
-    @nn.compact
-    def __call__(self, obs: Any) -> Float[Array, "... n"]:
-        return MLP(self.hidden, self.num_outputs, self.activation)(encode(self.observation_space, obs))
 
 
 class Policy(NamedTuple):

@@ -246,7 +246,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), *, network: Ne
             f"covariance='full': each emitter would have a {size} x {size} matrix; make the network smaller (at most "
             f"{MOST_WEIGHTS} weights) or use covariance='diagonal'."
         )
-    return algorithm_of("cma_me", learner, Hyper, config.num_envs * config.num_steps)
+    return algorithm_of("cma_me", learner, Hyper, learner.steps_per_update)
 
 
 if __name__ == "__main__":

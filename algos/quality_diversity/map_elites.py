@@ -103,7 +103,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), *, network: Ne
     Raises ValueError for what `behaviour.parts` refuses.
     """
     learner = _MapElites(*behaviour.parts("map_elites", env, config, network))
-    return algorithm_of("map_elites", learner, Hyper, config.num_envs * config.num_steps)
+    return algorithm_of("map_elites", learner, Hyper, learner.steps_per_update)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), *, network: Ne
     Raises ValueError for what `behaviour.parts` refuses.
     """
     learner = _NoveltySearch(*behaviour.parts("novelty_search", env, config, network))
-    return algorithm_of("novelty_search", learner, Hyper, config.num_envs * config.num_steps)
+    return algorithm_of("novelty_search", learner, Hyper, learner.steps_per_update)
 
 
 if __name__ == "__main__":

@@ -356,7 +356,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), *, network: Ne
     if config.selection != "novelty":
         raise ValueError(f"selection={config.selection!r}: SERENE explores by 'novelty'.")
     learner = _Serene(*behaviour.parts("serene", env, config, network))
-    return algorithm_of("serene", learner, Hyper, config.num_envs * config.num_steps)
+    return algorithm_of("serene", learner, Hyper, learner.steps_per_update)
 
 
 if __name__ == "__main__":

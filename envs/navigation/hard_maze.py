@@ -30,6 +30,9 @@ Action: speed of the left and of the right wheel in [-1, 1], clipped. An episode
 | "energy" (KheperaxMaze-v0) | -(l^2 + r^2) | none |
 | "target" | minus the distance to the first area's middle | within its radius |
 
+`robot` says whose sizes, speed, range, start, areas and length of an episode the default params are: "serene"
+(HardMaze-v0) or "kheperax" (KheperaxMaze-v0).
+
 `info["area"]` is the number of the area that the robot is in, from 1; 0 for none. Walls, start and areas are leaves.
 Deterministic: the sparse task is one of exploration, `telemetry` has the place that a descriptor is made of.
 
@@ -188,6 +191,7 @@ class HardMaze(Environment):
     id: str = dataclasses.field(default="HardMaze-v0", kw_only=True)
     task: str = "areas"  # or "energy", "target"
     walls: str = "turns"  # or "sticks"
+    robot: str = "serene"  # or "kheperax": whose numbers the default params are
 
     Params = Params
     hints = Hints(deterministic=True, reset="dense")
@@ -196,14 +200,19 @@ class HardMaze(Environment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, allowed in (("task", ("areas", "energy", "target")), ("walls", ("turns", "sticks"))):
+        choices = {
+            "task": ("areas", "energy", "target"),
+            "walls": ("turns", "sticks"),
+            "robot": ("serene", "kheperax"),
+        }
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{self.id}: {name}={getattr(self, name)!r}; it is one of {', '.join(allowed)}.")
 
     @property
     def default_params(self) -> Any:
         params = super().default_params
-        if self.walls == "turns":
+        if self.robot == "serene":
             return params
         areas = jnp.asarray(((0.15, 0.9, 0.05),), params.areas.dtype)
         kheperax = {"max_speed": 0.025, "radius": 0.015, "laser_range": 0.2}

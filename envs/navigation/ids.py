@@ -9,6 +9,6 @@ ENVIRONMENTS: dict[str, Entry] = entries(
     {
         "HardMaze-v0": ("hard_maze:HardMaze", {}),
         "JaxNav-v0": ("jaxnav:JaxNav", {}),
-        "KheperaxMaze-v0": ("hard_maze:HardMaze", {"task": "energy", "walls": "sticks"}),
+        "KheperaxMaze-v0": ("hard_maze:HardMaze", {"task": "energy", "walls": "sticks", "robot": "kheperax"}),
     },
 )

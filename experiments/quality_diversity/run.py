@@ -15,16 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from jaxrl.algos import cma_me, map_elites, novelty_search, serene
+from jaxrl.algos import cma_me, map_elites, novelty_search, serene, stax, taxons
 from jaxrl.host.run.run_folder import environment_of_run
 
 LEARNERS = {
-    "random": (map_elites, {}),
-    "novelty_search": (novelty_search, {}),
-    "map_elites": (map_elites, {}),
-    "cma_me": (cma_me, {"num_emitters": 5}),
-    "cma_mae": (cma_me, {"num_emitters": 5, "soft": True}),
-    "serene": (serene, {}),
+    "random": (map_elites, {}, {}),
+    "novelty_search": (novelty_search, {}, {}),
+    "map_elites": (map_elites, {}, {}),
+    "cma_me": (cma_me, {"num_emitters": 5}, {}),
+    "cma_mae": (cma_me, {"num_emitters": 5, "soft": True}, {"lowest_fitness": -1.0}),  # no reward is below 0
+    "serene": (serene, {}, {}),
+    "taxons": (taxons, {}, {}),
+    "random_codes": (taxons, {"trained": False}, {"surprise_share": 0.0}),
+    "stax": (stax, {}, {}),
 }
 
 
@@ -44,11 +47,11 @@ def areas_of(archive, areas: np.ndarray) -> list[float]:
 def measure(name: str, evaluations: int, seeds: int, steps: int) -> dict:
     """Every seed of one learner, in turn."""
     env, params = task(steps)
-    module, settings = LEARNERS[name]
-    size = 204 if name == "serene" else 200
+    module, settings, numbers = LEARNERS[name]
+    size = 204 if name in ("serene", "stax") else 200
     config = dict(population_size=size, num_steps=steps, hidden=(5, 5), descriptor=("x", "y"), cells=(50,))
     algo = module.make(env, module.Config(**config, **settings))
-    hyper = module.Hyper(lowest_fitness=-1.0) if "soft" in settings else module.Hyper()  # no reward is below 0
+    hyper = module.Hyper(**numbers)
 
     def run(key):
         def generation(state, key):
@@ -83,17 +86,14 @@ def main() -> None:
     for name in args.only:
         row = results.get(name)
         if row is None or row["budget"] != budget:
-            where = environment_of_run()
-            row = measure(name, *budget) | {"where": {key: where[key] for key in ("started", "device", "versions")}}
-            results[name] = row
+            where = {key: x for key, x in environment_of_run().items() if key in ("started", "device", "versions")}
+            results[name] = row = measure(name, *budget) | {"where": where}
             file.write_text(json.dumps(results, indent=1) + "\n")
         coverage, areas = np.array(row["coverage"]), np.array(row["areas"])
         best = " and ".join(f"{x:.2f}" for x in areas.mean(0))
         told = f"{coverage.mean():.3f} ({coverage.min():.3f} to {coverage.max():.3f})"
-        print(
-            f"| {name} | {told} | {(areas > 0).all(1).sum()} of {len(areas)} | {best} | {row['seconds_a_seed']} |",
-            flush=True,
-        )
+        both = f"{(areas > 0).all(1).sum()} of {len(areas)}"
+        print(f"| {name} | {told} | {both} | {best} | {row['seconds_a_seed']} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -281,6 +281,20 @@ class ActorCritic(nn.Module):
         return self.actor(obs), self.critic(obs)
 
 
+class PolicyNetwork(nn.Module):
+    """The default network of searches over weights: from observations (..., *) to logits (..., n) or means in units of
+    the box."""
+
+    observation_space: Space
+    num_outputs: int
+    hidden: tuple[int, ...]
+    activation: str
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Float[Array, "... n"]:
+        return MLP(self.hidden, self.num_outputs, self.activation)(encode(self.observation_space, obs))
+
+
 def active_units(intermediates: PyTree) -> Float[Array, ""]:
     """The share of active (positive) hidden units over a batch and all layers, a measure of plasticity.
 

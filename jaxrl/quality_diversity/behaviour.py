@@ -13,7 +13,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,10 +21,10 @@ from jaxtyping import Array, Float, Int
 
 from jaxrl import algorithm
 from jaxrl.algorithm import as_vector_env, check_at_least_one, spaces_of, starting_values
-from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, split_observation, visible
 from jaxrl.math import light_key, stock_keys
 from jaxrl.nn.distributions import num_outputs, of_space
-from jaxrl.nn.networks import MLP, Network, encode, own
+from jaxrl.nn.networks import Network, PolicyNetwork, encode, encoded_size, own
 from jaxrl.quality_diversity import elites
 from jaxrl.quality_diversity.elites import Cells, Inserted
 from jaxrl.rollout import Ends, step_keys, ticked
@@ -42,7 +41,7 @@ class Config:
 
     population_size: int = 64  # genomes that play in a generation
     num_episodes: int = 1  # environments of a genome, one episode of each; return and descriptor are their means
-    num_steps: int = 500  # steps of a generation; longer episodes are cut there
+    num_steps: int = 0  # steps of a generation; longer episodes are cut there; 0: the task's limit, so none is
     common_starts: bool = True  # the k-th episodes of all genomes have the same initial state (and level)
     descriptor: tuple[str, ...] = ()  # names in the task's telemetry, or obs[0] ...; (): the first two with limits
     descriptor_low: tuple[float, ...] = ()  # the archive's box; (): the limits that the task names
@@ -59,7 +58,9 @@ class Config:
         return self.population_size * self.num_episodes
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "population_size", "num_episodes", "num_steps")
+        check_at_least_one(self, "population_size", "num_episodes")
+        if self.num_steps < 0:
+            raise ValueError(f"num_steps={self.num_steps}: it must be at least 1, or 0 for the task's limit.")
         if self.summary not in SUMMARIES:
             raise ValueError(f"summary={self.summary!r} is unknown; use one of {', '.join(SUMMARIES)}.")
         if len(self.descriptor_low) != len(self.descriptor_high):
@@ -73,19 +74,6 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     qd_offset: jax.Array = 0.0  # of the metric qd_score, the sum of what fitness exceeds it by: below every fitness
-
-
-class PolicyNetwork(nn.Module):
-    """The default network: from observations (..., *) to logits (..., n) or means in units of the box."""
-
-    observation_space: Space
-    num_outputs: int
-    hidden: tuple[int, ...]
-    activation: str
-
-    @nn.compact
-    def __call__(self, obs: Any) -> Float[Array, "... n"]:
-        return MLP(self.hidden, self.num_outputs, self.activation)(encode(self.observation_space, obs))
 
 
 class Policy(NamedTuple):
@@ -109,6 +97,7 @@ class Rollout(NamedTuple):
     fitness: Array  # (P,)
     descriptor: Array  # (P, B)
     ends: Ends
+    frames: Any  # (P, H): what its episodes looked like, if the algorithm asks for frames; None
 
 
 class Played(NamedTuple):
@@ -119,6 +108,7 @@ class Played(NamedTuple):
     episode_return: Array  # (N,), of what was played of them
     descriptor: Array  # (N, B)
     ends: Ends
+    frames: Any  # (N, K, F): `view` at the end of each K-th of `num_steps`; None
 
 
 def play(
@@ -131,6 +121,8 @@ def play(
     measure: Callable[[VectorState, Any, Any], Float[Array, "N B"]],
     num_steps: int,
     summary: str = "final",
+    view: Callable[[Any], Float[Array, "N F"]] | None = None,
+    num_frames: int = 1,
 ) -> Played:
     """One episode of every environment, of at most `num_steps` steps. Where it ended nothing moves any more.
 
@@ -138,28 +130,34 @@ def play(
         act: from observations (N, ...) to actions.
         measure: `(env_state, env_params, obs) -> (N, B)`, the descriptor of states.
         summary: the descriptor of an episode is that of its last state, or the mean over the states after its steps.
+        view: of observations, what is kept of `num_frames` of them; of an episode that is over its last one.
     """
     means = summary == "mean"
 
-    def step(carried, key):
-        obs, env_state, over, total = carried
+    def step(carried, now):
+        obs, env_state, over, total, frames = carried
+        key, number = now
         ts = stock_keys(venv.advance(light_key(key), env_state, act(obs), env_params))
         obs, env_state = rows_where(over, (obs, env_state), (ts.obs, ts.state))
         done = (ts.terminated | ts.truncated) & ~over
         if means:
             total = total + jnp.where(over[:, None], 0, measure(env_state, env_params, obs))
+        if view is not None:
+            frames = frames.at[:, number * num_frames // num_steps].set(view(obs))
         ends = Ends(done, env_state.episode_return, env_state.env.time)
-        return (obs, env_state, over | done, total), ends
+        return (obs, env_state, over | done, total, frames), ends
 
     over = jnp.zeros(venv.num_envs, bool)
     first = measure(env_state, env_params, obs)
-    start = obs, env_state, over, jnp.zeros_like(first)
-    (obs, env_state, _, total), ends = jax.lax.scan(step, start, step_keys(key, num_steps))
+    frames = None if view is None else jnp.repeat(view(obs)[:, None], num_frames, 1)
+    start = obs, env_state, over, jnp.zeros_like(first), frames
+    now = step_keys(key, num_steps), jnp.arange(num_steps)
+    (obs, env_state, _, total, frames), ends = jax.lax.scan(step, start, now)
     if means:
         descriptor = total / jnp.maximum(env_state.env.time, 1)[:, None]
     else:
         descriptor = measure(env_state, env_params, obs)
-    return Played(obs, env_state, env_state.episode_return, descriptor, ends)
+    return Played(obs, env_state, env_state.episode_return, descriptor, ends, frames)
 
 
 # ---- what is measured
@@ -173,6 +171,7 @@ class Descriptor:
     names: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
+    of_task: bool  # the box is of the limits that the task names, above those of its default params
 
     def of_state(self, state: Any, params: Any, obs: Any) -> Float[Array, " B"]:
         found = measured(self.env, state, params, obs)
@@ -184,6 +183,21 @@ class Descriptor:
         if venv.level_fn is not None:
             params, axis = vstate.params, 0
         return jax.vmap(self.of_state, (0, axis, 0))(vstate.env, params, obs)
+
+    def limits(self, venv: VectorEnv, env_params: Any) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
+        """The box that the task names with these params; where each slot has its own, the one around all of theirs."""
+
+        def of(params):
+            obs, state = self.env.reset(jax.random.key(0), params)
+            found = measured(self.env, state, params, obs)
+            ends = [(found[name].low, found[name].high) for name in self.names]
+            return jnp.asarray(ends, jnp.result_type(float)).T
+
+        if not venv.batched_params:
+            low, high = of(env_params)
+            return low, high
+        ends = jax.vmap(of)(env_params)
+        return ends[:, 0].min(0), ends[:, 1].max(0)
 
 
 def measured(env: Environment, state: Any, params: Any, obs: Any) -> dict[str, Quantity]:
@@ -231,10 +245,13 @@ def descriptor_of(venv: VectorEnv, config: Config) -> Descriptor:
     found = jax.eval_shape(values, key)
     numbers = [name for name in order if found[name].shape == ()]
     names, low, high = config.descriptor, config.descriptor_low, config.descriptor_high
+    if len(set(names)) < len(names):
+        raise ValueError(f"descriptor={names}: each name once; the same number twice is a diagonal of the archive.")
     for name in names:
         if name not in numbers:
             known = ", ".join(repr(n) for n in numbers[:20]) or "none"
             raise ValueError(f"descriptor {name!r}: {env.id} measures no number of that name; it has {known}.")
+    of_task = not low
     if not (names and low):
         with jax.ensure_compile_time_eval():
             ends = {n: [float(np.asarray(x)) for x in x] for n, x in jax.jit(limits)(key).items()}
@@ -253,10 +270,26 @@ def descriptor_of(venv: VectorEnv, config: Config) -> Descriptor:
     if len(low) != len(names):
         raise ValueError(f"descriptor_low={low} and descriptor_high={high} must have a number for each of {names}.")
     elites.box_of(low, high)
-    return Descriptor(env, tuple(names), tuple(map(float, low)), tuple(map(float, high)))
+    return Descriptor(env, tuple(names), tuple(map(float, low)), tuple(map(float, high)), of_task)
 
 
 # ---- the shell
+
+
+def scaled(space: Space, obs: Any) -> Float[Array, "*batch F"]:
+    """`networks.encode`, of a Box with two ends in units of it, from -1 to 1."""
+    vector = encode(space, obs)
+    if not isinstance(space, Box):
+        return vector
+    low, high = (jnp.broadcast_to(jnp.asarray(x, vector.dtype), space.shape).ravel() for x in (space.low, space.high))
+    closed = jnp.isfinite(low) & jnp.isfinite(high) & (low < high)
+    low, high = jnp.where(closed, low, -1), jnp.where(closed, high, 1)
+    return 2 * (vector - low) / (high - low) - 1 if space.dtype != jnp.uint8 else vector
+
+
+def limit_of(env_params: Any) -> int:
+    """The steps of the longest episode that params allow."""
+    return int(np.max(np.asarray(env_params.max_steps)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,7 +303,19 @@ class Shell:
     action_space: Space
     descriptor: Descriptor
     genome_size: int
+    num_steps: int  # of a generation: of a Config without, the limit of the task's default params
     deployed = "greedy"
+    num_frames = 0  # observations of an episode that the algorithm looks at
+
+    @property
+    def frame_size(self) -> int:
+        """Numbers of `Rollout.frames` of a genome."""
+        return self.config.num_episodes * self.num_frames * encoded_size(self.observation_space)
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of a generation."""
+        return self.config.num_envs * self.num_steps
 
     def action(self, weights: Any, obs: Any) -> Array:
         """The deterministic action: the largest allowed logit (of each factor), or the point of the box."""
@@ -299,6 +344,11 @@ class Shell:
     def begin(self, hyper_of: type, key: Array, hyper: Any, env_params: Any) -> State:
         """The first state, whose population is drawn as networks are initialised."""
         hyper, env_params = starting_values(hyper_of, self.venv, hyper, env_params)
+        if not self.config.num_steps and is_concrete(env_params) and limit_of(env_params) > self.num_steps:
+            raise ValueError(
+                f"num_steps=0 is the limit of {self.venv.env.id}'s default params, {self.num_steps} steps, and these "
+                f"params' max_steps is {limit_of(env_params)}: set num_steps."
+            )
         key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.starts(reset_key, env_params)
         first = visible(jax.tree.map(lambda x: x[0], obs))
@@ -308,6 +358,12 @@ class Shell:
             return ravel_pytree(weights)[0], weights
 
         population, weights = jax.vmap(genome)(jax.random.split(weights_key, self.config.population_size))
+        archive = self.empty_archive(population.shape[1])
+        if self.descriptor.of_task:
+            low, high = self.descriptor.limits(self.venv, env_params)
+            if is_concrete((low, high)):
+                elites.box_of(np.asarray(low).tolist(), np.asarray(high).tolist())
+            archive = elites.stretched(archive, low, high)
         return State(
             key=key,
             hyper=hyper,
@@ -316,7 +372,7 @@ class Shell:
             obs=obs,
             step=jnp.int32(0),
             weights=jax.tree.map(lambda x: x[0], weights),
-            archive=self.empty_archive(population.shape[1]),
+            archive=archive,
             population=population,
             search=(),
         )
@@ -336,14 +392,28 @@ class Shell:
         def measure(env_state, env_params, obs):
             return self.descriptor.measure(self.venv, env_state, env_params, obs)
 
+        def view(obs):
+            return scaled(self.observation_space, visible(obs))
+
         played = play(
-            self.venv, play_key, obs, env_state, state.env_params, act, measure, config.num_steps, config.summary
+            self.venv,
+            play_key,
+            obs,
+            env_state,
+            state.env_params,
+            act,
+            measure,
+            self.num_steps,
+            config.summary,
+            view if self.num_frames else None,
+            self.num_frames,
         )
-        step = ticked(state.step, config.num_envs * config.num_steps)
+        step = ticked(state.step, self.steps_per_update)
         state = state.replace(key=key, obs=played.obs, env_state=played.env_state, step=step)
         mean_return = played.episode_return.reshape(config.population_size, -1).mean(1)
         descriptor = played.descriptor.reshape(config.population_size, config.num_episodes, -1).mean(1)
-        return state, Rollout(state.population, mean_return, descriptor, played.ends)
+        frames = played.frames if played.frames is None else played.frames.reshape(config.population_size, -1)
+        return state, Rollout(state.population, mean_return, descriptor, played.ends, frames)
 
     def recorded(self, state: Any, archive: Cells) -> Any:
         """The state with this archive, and the weights of its best cell."""
@@ -354,7 +424,7 @@ class Shell:
     def metrics(self, archive: Cells, inserted: Inserted, rollout: Rollout, hyper: Hyper) -> dict[str, Array]:
         """What every algorithm of quality diversity reports."""
         fine = ~inserted.refused
-        mean = jnp.sum(jnp.where(fine, rollout.fitness, 0)) / jnp.maximum(fine.sum(), 1)
+        mean = jnp.sum(jnp.where(fine, rollout.fitness, 0)) / fine.sum()  # NaN of none
         return {
             **rollout.ends.metrics(),
             "loss": -mean,
@@ -401,10 +471,13 @@ def parts(name: str, env: Environment | VectorEnv, config: Config, network: Netw
     shape: Any = jax.eval_shape(network.apply, weights, obs).shape  # pyright: ignore[reportAttributeAccessIssue]
     if shape != (config.num_envs, outputs):
         raise ValueError(f"network gives {shape}; {action_space} needs {(config.num_envs, outputs)}.")
+    num_steps = config.num_steps or limit_of(venv.default_params)
+    if num_steps == NO_LIMIT:
+        raise ValueError(f"num_steps=0 is the task's limit, and {venv.env.id} has no time limit: set num_steps.")
     descriptor = descriptor_of(venv, config)
     if len(config.cells) not in (1, len(descriptor.names)):
         raise ValueError(
             f"cells={config.cells}: one number for each descriptor of {descriptor.names}, or one for all of them."
         )
     genome_size = sum(x.size for x in jax.tree.leaves(weights))
-    return config, venv, network, observation_space, action_space, descriptor, genome_size
+    return config, venv, network, observation_space, action_space, descriptor, genome_size, num_steps

@@ -140,6 +140,13 @@ def _empty(low: Any, high: Any, centroids: Array, shape: tuple[int, ...], genome
     )
 
 
+def stretched(archive: Cells, low: Float[Array, " B"], high: Float[Array, " B"]) -> Cells:
+    """An empty archive with its box, and its cells in it, moved to that from `low` to `high`, which may be traced."""
+    low, high = low.astype(archive.low.dtype), high.astype(archive.low.dtype)
+    unit = (archive.centroids - archive.low) / (archive.high - archive.low)
+    return archive.replace(low=low, high=high, centroids=low + unit * (high - low))
+
+
 def spread_out(
     key: Key[Array, ""],
     low: Sequence[float | int],
@@ -211,11 +218,17 @@ def insert(
     first = jax.ops.segment_min(jnp.where(tops, jnp.arange(N), N), cell, C)
     taken = first < N
     row = jnp.minimum(first, N - 1)
+    accepted_cell = jnp.where(accepted, cell, C)
+    if isinstance(rate, int | float) and rate == 1:  # the best alone counts, and nothing has to be sorted
+        best = jax.ops.segment_max(fitness, accepted_cell, C)
+        threshold_after = jnp.maximum(archive.threshold, best)
+    else:
+        threshold_after = _followed(archive.threshold, fitness, accepted_cell, rate)
     new = archive.replace(
         genome=jnp.where(taken[:, None], genome[row], archive.genome),
         fitness=jnp.where(taken, fitness[row], archive.fitness),
         descriptor=jnp.where(taken[:, None], descriptor[row], archive.descriptor),
-        threshold=_followed(archive.threshold, fitness, jnp.where(accepted, cell, C), rate),
+        threshold=threshold_after,
     )
     base = jnp.where(jnp.isfinite(threshold), threshold, 0)
     improvement = jnp.where(usable, fitness - base, -jnp.inf)
@@ -244,9 +257,9 @@ def _followed(
     moved = jax.ops.segment_sum(weight * fitness, cell, C)
     worst = jax.ops.segment_min(fitness, cell, C)
     base = jnp.where(jnp.isfinite(threshold), threshold, jnp.where(number > 0, worst, 0))
-    followed = keep ** jnp.maximum(number, 0) * base + moved
-    # Of exact sums: with rate 1 the threshold is the best fitness to the last bit.
+    # To the last bit: no rounding leads out of what is between, and with rate 1 the threshold is the best fitness.
     best = jax.ops.segment_max(fitness, cell, C)
+    followed = jnp.clip(keep ** jnp.maximum(number, 0) * base + moved, base, best)
     followed = jnp.where(keep <= 0, best, followed)
     return jnp.where(number > 0, followed, threshold)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,9 +105,14 @@ class Policies(NamedTuple):
     update: int | None = None  # of the run's checkpoint
 
 
-def policies_of(run: Path, dataset: Path | None = None, at: int | str | None = None) -> Policies:
+def policies_of(
+    run: Path,
+    dataset: Path | None = None,
+    at: int | str | None = None,
+    choose: Callable[[Algorithm, Any], Any] | None = None,
+) -> Policies:
     """Of `zoo:NAME`, or of the newest whole checkpoint of a run folder, of that `at` an update or of the "best" one;
-    `dataset` is where its dataset is now.
+    `dataset` is where its dataset is now. `choose(algo, state)` takes other policies than those that are deployed.
 
     Raises ZooError, RunFolderError or CheckpointError, which say what is wrong with it.
     """
@@ -115,12 +121,14 @@ def policies_of(run: Path, dataset: Path | None = None, at: int | str | None = N
             raise ZooError(f"--dataset {dataset}: policies of the zoo need none.")
         if at is not None:
             raise ZooError(f"--at {at}: of a policy of the zoo there is one alone.")
+        if choose is not None:
+            raise ZooError(f"{run}: of a policy of the zoo there is nothing to choose among.")
         found = load(str(run).removeprefix(PREFIX))
         one = jax.tree.map(lambda x: x[None], found.policy)
         return Policies(found.algo, one, found.env, found.params, 1, found.about["max_steps"])
     recipe = read_recipe(run, dataset=dataset)
     algo, state, env, params, update = load_run(recipe, run, at)
-    policies = jax.vmap(algo.policy)(state)
+    policies = jax.vmap(algo.policy)(state) if choose is None else choose(algo, state)
     reference = recipe.get("dataset", {}).get("reference")
     of_run = recipe["run"]
     return Policies(algo, policies, env, params, of_run["seeds"], of_run["eval_max_steps"], reference, update)

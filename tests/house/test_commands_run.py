@@ -1,7 +1,7 @@
 """What pages show to be typed is typed: every `jaxrl` command of README and docs, as it stands but for its budget.
 
-The runs that later commands speak of are one PPO of two updates, under each of their names. Left out is what one CPU
-cannot do: compilers of other machines, several devices and processes have tests of their own.
+The runs that later commands speak of are one PPO of two updates, under each of their names, and an archive. Left out
+is what one CPU cannot do: compilers of other machines, several devices and processes have tests of their own.
 """
 
 import os
@@ -48,6 +48,9 @@ MORE = {
         "--config.num-checks": "1",
         "--config.num-updates": "2",
     },
+    "serene": {"--config.num-steps": "20"},
+    "novelty_search": {"--config.num-steps": "20"},
+    "stax": {"--config.num-steps": "20"},
     "cpl": {"--config.hidden": "8"},
     "p_iql": {"--config.hidden": "8"},
     "mopo": {"--config.num-updates": "2", "--config.hidden": "8", "--config.num-rollouts": "4"},
@@ -134,6 +137,8 @@ def place(tmp_path_factory):
     os.chdir(folder)
     words = "train ppo CartPole-v1 --seeds 4 --total-steps 1024 --eval-every 512 --eval-episodes 1 --eval-max-steps 5"
     assert command.main([*words.split(), "--keep-best", "--no-progress", "--out", "first"]) == 0
+    words = "train map_elites KheperaxMaze-v0 --no-tuned --config.num-steps 5 --config.cells 5 --total-steps 1"
+    assert command.main([*words.split(), "--eval-episodes", "1", "--no-progress", "--out", "maze"]) == 0
     for made in DATASETS:
         assert command.main(f"dataset make {made} --steps 400".split()) == 0
     assert command.main(short("dataset model pendulum.npz --out model.npz".split())) == 0
@@ -155,6 +160,7 @@ def here(place, monkeypatch):
     shutil.rmtree(place / "runs", ignore_errors=True)
     for name in RUNS:
         shutil.copytree(place / "first", place / "runs" / name)
+    shutil.copytree(place / "maze", place / "runs" / "maze")
     monkeypatch.setattr(command, "cache_compilations", lambda: None)
     monkeypatch.chdir(place)
     return place

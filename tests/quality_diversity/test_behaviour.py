@@ -10,6 +10,7 @@ import pytest
 
 from jaxrl import make, vectorize
 from jaxrl.algos import map_elites
+from jaxrl.environment import NO_LIMIT
 from jaxrl.envs.classic.point_mass import PointMass
 from jaxrl.evaluation import evaluate
 from jaxrl.quality_diversity import behaviour, elites
@@ -99,6 +100,51 @@ def test_a_fitness_that_is_no_number_enters_no_cell():
     assert np.isfinite(metrics["qd_score"]) and metrics["accepted"] == 32 - metrics["refused"]
 
 
+def test_where_all_died_there_is_no_mean():
+    algo = map_elites.make(Broken(), map_elites.Config(**{**SMALL, "num_steps": 1}))
+    state, rollout = algo.collect(algo.init(KEY))
+    _, metrics = algo.learn(state, rollout._replace(fitness=jnp.full(3, jnp.nan)))
+    assert metrics["refused"] == 3 and metrics["coverage"] == 0
+    assert np.isnan([metrics[name] for name in ("fitness", "loss", "fitness_best")]).all()
+
+
+def test_a_generation_is_as_long_as_the_tasks_episodes():
+    env, params = make("PointMass-v0")
+    algo = map_elites.make(env, map_elites.Config(population_size=2, hidden=(4,)))
+    assert algo.steps_per_update == 2 * params.max_steps
+    assert jax.eval_shape(algo.collect, algo.init(KEY))[1].ends.done.shape == (params.max_steps, 2)
+    algo.init(KEY, env_params=params.replace(max_steps=params.max_steps - 1))  # shorter ones fit
+    with pytest.raises(ValueError, match=r"num_steps=0.*101: set num_steps"):
+        algo.init(KEY, env_params=params.replace(max_steps=params.max_steps + 1))
+    with pytest.raises(ValueError, match=r"num_steps=0.*no time limit: set num_steps"):
+        map_elites.make(Endless(), map_elites.Config(population_size=2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Endless(PointMass):
+    @property
+    def default_params(self):
+        return super().default_params.replace(max_steps=jnp.int32(NO_LIMIT))
+
+
+@pytest.mark.parametrize("centroids", [0, 6])
+def test_the_box_is_of_the_params_that_are_trained_on(centroids):
+    env, params = make("PointMass-v0")
+    algo = algo_of(centroids=centroids, num_steps=2)
+    archive = algo.init(KEY, env_params=params).archive
+    wide = jax.jit(lambda key, arena: algo.init(key, env_params=params.replace(arena=arena)).archive)(KEY, 6.0)
+    np.testing.assert_array_equal(archive.high, [2, 2])
+    np.testing.assert_array_equal([wide.low, wide.high], [[-6, -6], [6, 6]])
+    np.testing.assert_allclose(wide.centroids, 3 * archive.centroids, rtol=1e-5)
+    given = algo_of(descriptor_low=(-1.0, -1.0), descriptor_high=(1.0, 1.0), num_steps=2)
+    archive = given.init(KEY, env_params=params.replace(arena=jnp.float32(6))).archive
+    np.testing.assert_array_equal(archive.high, [1, 1])
+    several = map_elites.make(vectorize(env, 3, batched_params=True), map_elites.Config(**SMALL, common_starts=False))
+    rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (3, *x.shape)), params)
+    archive = several.init(KEY, env_params=rows.replace(arena=jnp.array([1.0, 5.0, 3.0]))).archive
+    np.testing.assert_array_equal([archive.low, archive.high], [[-5, -5], [5, 5]])
+
+
 def described(env, **config):
     return behaviour.descriptor_of(vectorize(env, 2), behaviour.Config(**config))
 
@@ -140,6 +186,8 @@ POINT = make("PointMass-v0")[0]
             r"a number for each of \('x \[m\]',\)",
         ),
         (refused(POINT, cells=(3, 3, 3)), r"cells=\(3, 3, 3\)"),
+        (refused(POINT, descriptor=("x [m]", "x [m]")), r"each name once"),
+        (refused(POINT, num_steps=-1), r"num_steps=-1"),
         (refused(POINT, summary="last"), r"summary='last'.*final, mean"),
         (refused(POINT, emitter="cma"), r"emitter='cma'.*iso_line"),
         (refused(two_agents()), r"2 agents"),

@@ -21,8 +21,7 @@ def loop(fitness, threshold, cells, candidates, rate):
         if not np.isfinite(f):
             continue
         if f > threshold[c]:
-            start = threshold[c] if np.isfinite(threshold[c]) else f
-            threshold[c] = (1 - rate) * start + rate * f
+            threshold[c] = (1 - rate) * threshold[c] + rate * f if np.isfinite(threshold[c]) else f
         if f > best[c]:
             best[c], row[c] = f, i
     return best, threshold, row
@@ -43,7 +42,10 @@ def test_insertion_is_the_loop(seed, rate, lowest):
         before = threshold.copy(), best.copy()
         best, threshold, row = loop(best, threshold, cell, fitness, rate)
         old = archive
-        archive, inserted = insert(archive, *map(jnp.asarray, (genome, fitness, descriptor)), rate)
+        played = genome, fitness, descriptor
+        archive, inserted = insert(archive, *map(jnp.asarray, played), rate)
+        if rate == 1:
+            jax.tree.map(np.testing.assert_array_equal, archive, insert(old, *map(jnp.asarray, played))[0])
         np.testing.assert_array_equal(archive.fitness, best)
         np.testing.assert_allclose(archive.threshold, threshold, rtol=1e-5)
         expected = np.where(row[:, None] >= 0, genome[row], old.genome)
@@ -72,6 +74,19 @@ def test_the_threshold_of_a_soft_archive_by_hand():
     archive, inserted = insert(archive, jnp.ones((1, 1)), jnp.array([3.0]), place[:1], 0.5)
     assert inserted.accepted[0] and archive.fitness[0] == 4 and archive.genome[0, 0] == 0
     np.testing.assert_allclose(archive.threshold, [2.75])
+
+
+def test_a_rate_of_one_sorts_nothing():
+    archive, played = elites.grid((0.0,), (1.0,), (4,), 1), (jnp.zeros((8, 1)), jnp.zeros(8), jnp.zeros((8, 1)))
+    assert " sort[" not in str(jax.make_jaxpr(elites.insert)(archive, *played))
+    assert " sort[" in str(jax.make_jaxpr(elites.insert)(archive, *played, 0.5))
+
+
+def test_an_archive_is_stretched_over_another_box():
+    low, high = jnp.array([1.0, -4.0]), jnp.array([3.0, 4.0])
+    whole = elites.grid((1, -4), (3, 4), (2, 4), 1)
+    unit = elites.grid((0, 0), (1, 1), (2, 4), 1)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), elites.stretched(unit, low, high), whole)
 
 
 def test_the_first_of_equals_stays():

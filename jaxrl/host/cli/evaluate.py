@@ -33,6 +33,9 @@ def evaluate_command(args: list[str]) -> int:
         """Attacks and their strengths, each alone, as random=0.1 policy=0.1 action=0.2. random and policy move each
         number of the observation by up to the strength, by chance or as changes the policy's action most; action mixes
         in random actions."""
+        cell: tuple[float, ...] = ()
+        """Of a run of quality diversity: the policy found for these descriptors, as --cell 0.3 0.7, instead of the
+        best."""
 
     flags = parse(Eval, args, "jaxrl eval", "Full episodes of each seed's policy.")
     at_least_one("--max-steps", flags.max_steps)
@@ -51,7 +54,14 @@ def evaluate_command(args: list[str]) -> int:
     from jaxrl.wrappers.by_name import without
     from jaxrl.zoo import policies_of
 
-    found = policies_of(flags.run, flags.dataset, at_of(flags.at))
+    choose = None
+    if flags.cell:
+        from jaxrl.host.run import archives
+
+        def choose(algo, state):
+            return archives.policies_at(algo, state, flags.run, flags.cell, flags.seed)
+
+    found = policies_of(flags.run, flags.dataset, at_of(flags.at), choose)
     algo, policies, task, params, seeds, own_cap, reference, _ = found
     if flags.seed is not None and not 0 <= flags.seed < seeds:
         raise ValueError(f"--seed {flags.seed}: the run has seeds 0 to {seeds - 1}.")

@@ -22,7 +22,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl play ENV           an environment in the browser, by hand; of RUN and zoo:NAME also by its policy
   jaxrl watch RUN          curves and films in the browser, while it trains
   jaxrl export RUN         the trained policy as a C header, ONNX or StableHLO
-  jaxrl plot RUN [RUN...]  learning curves; with --episode an episode over time, also of zoo:NAME
+  jaxrl plot RUN [RUN...]  learning curves; --episode: one over time, also of zoo:NAME; --archive: cells
   jaxrl report RUN [RUN..] one HTML page to mail: curves, tables, videos, episodes
   jaxrl dataset make ENV   a dataset by a recipe; info, plot  jaxrl dataset make CartPole-v1 --recipe medium
   jaxrl dataset model FILE a model of its steps             jaxrl dataset model pendulum.npz --out model.npz

@@ -15,11 +15,11 @@ KEY = jax.random.key(0)
 
 
 def test_episodes_are_serenes():
-    """In double precision, so that one that ends at a wall ends at the same step."""
+    """In double precision, so that one that ends at a wall ends at the same step; with larger areas, that pay."""
     data = golden("redundant_arm")
     with jax.enable_x64(True):
         env, params = make("RedundantArm-v0")
-        params = params.replace(max_steps=jnp.int32(1000))
+        params = params.replace(areas=jnp.asarray(data["areas"]))
 
         @jax.jit
         @jax.vmap
@@ -31,15 +31,23 @@ def test_episodes_are_serenes():
                 ts = env.step(KEY, state, action, params)
                 state = jax.tree.map(lambda new, old: jnp.where(over, old, new), ts.state, state)
                 x, y = redundant_arm.joints(state.angle, params.length)
-                out = state.angle, jnp.stack([x[-1], y[-1]]), ts.terminated & ~over, ~over
+                out = (
+                    state.angle,
+                    jnp.stack([x[-1], y[-1]]),
+                    ts.terminated & ~over,
+                    ~over,
+                    jnp.where(over, 0, ts.reward),
+                )
                 return (state, over | ts.terminated), out
 
             return state.angle, jax.lax.scan(step, (state, jnp.bool_(False)), jnp.repeat(actions, 50, 0))[1]
 
-        first, (angle, tip, stopped, live) = jax.device_get(episode(data["action"]))
+        first, (angle, tip, stopped, live, reward) = jax.device_get(episode(data["action"]))
     np.testing.assert_array_equal(live, data["live"])
     np.testing.assert_array_equal(stopped, data["stopped"])
     assert 4 < stopped.sum() < 12
+    np.testing.assert_allclose(reward.sum(1), data["reward"], atol=1e-9)
+    assert 4 < (data["reward"] > 0).sum() < 12
     angle = np.concatenate([first[:, None], angle], 1)[:, ::10]
     np.testing.assert_allclose(angle, data["angle"], atol=1e-9)
     np.testing.assert_allclose(tip, data["tip"], atol=1e-9)

@@ -122,6 +122,15 @@ def test_a_robot_turns_at_a_wall_or_sticks_to_it():
     assert env.walls == "turns"
 
 
+def test_the_walls_and_the_robot_are_chosen_apart():
+    serene, kheperax = make("HardMaze-v0")[1], make("KheperaxMaze-v0")[1]
+    for walls in ("turns", "sticks"):
+        for robot, params in (("serene", serene), ("kheperax", kheperax)):
+            default = hard_maze.HardMaze(walls=walls, robot=robot).default_params
+            jax.tree.map(np.testing.assert_array_equal, default, params)
+    assert serene.max_speed < kheperax.max_speed and serene.max_steps == 2000 and kheperax.max_steps == 250
+
+
 def test_areas_pay_in_the_last_step():
     env, params = make("HardMaze-v0")
     params = params.replace(max_steps=jnp.int32(3))
@@ -142,7 +151,7 @@ def test_areas_pay_in_the_last_step():
 
 
 def test_the_target_ends_an_episode():
-    task = hard_maze.HardMaze(task="target", walls="sticks")
+    task = hard_maze.HardMaze(task="target", walls="sticks", robot="kheperax")
     params = task.default_params
     _, state = task.reset(KEY, params.replace(start=jnp.array([0.15, 0.84, math.pi / 2])))
     ts = task.step(KEY, state, jnp.ones(2), params)
@@ -155,6 +164,7 @@ def test_the_target_ends_an_episode():
     [
         (lambda: hard_maze.HardMaze(task="goal"), "task='goal'; it is one of areas, energy, target"),
         (lambda: hard_maze.HardMaze(walls="slides"), "walls='slides'"),
+        (lambda: hard_maze.HardMaze(robot="khepera"), "robot='khepera'; it is one of serene, kheperax"),
         (lambda: spec_of(radius=0.0), "radius"),
         (lambda: spec_of(walls=jnp.zeros((3, 2))), r"walls has shape \(3, 2\)"),
         (lambda: spec_of(areas=jnp.array([[0.0, 0.0, 0.0]])), "areas: a radius of"),

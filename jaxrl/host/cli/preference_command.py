@@ -30,7 +30,8 @@ def make_preferences(args: list[str]) -> int:
         mistakes: float | None = None
         """Share of labels that are turned round. Default: 0.1 with mistakes and human."""
         ties: float | None = None
-        """Differences up to this are ties, in units of return. Default: 0.1 with human."""
+        """Differences up to this are ties, in units of return. Default: 0.1 with human, else 1e-6 of the magnitudes
+        that a score adds up, as digits beyond that are rounding."""
         query: str = "uniform"
         """Which segments are compared: uniform, or disagreement, those about which an ensemble fitted to the labels so
         far disagrees most."""
@@ -80,8 +81,11 @@ def make_preferences(args: list[str]) -> int:
     def score(first: np.ndarray) -> np.ndarray:
         return preferences.scores(source.steps, first, flags.length, gamma, values)
 
+    def rounding(first: np.ndarray) -> float:
+        return preferences.rounding(source.steps, first, flags.length, gamma, values)
+
     found, scores = preference_recipes.make(
-        source, flags.pairs, flags.length, score, teacher, flags.query, flags.seed, say=_say
+        source, flags.pairs, flags.length, score, teacher, flags.query, flags.seed, rounding, _say
     )
     known = {
         "labels": flags.labels,

@@ -78,7 +78,10 @@ def table_values(source: Source, gamma: float) -> tuple[np.ndarray, np.ndarray]:
         )
     if np.ndim(steps.obs) != 1 or not np.issubdtype(np.asarray(steps.obs).dtype, np.integer):
         raise ValueError(f"observations of {env.id} are not the numbers of its states; regret needs these.")
-    value = np.asarray(value_iteration(tabulate(env, source.params), gamma).value)
+    mdp = tabulate(env, source.params)
+    with jax.enable_x64(True):  # regrets are differences of values, small ones of large ones
+        mdp = jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, mdp)
+        value = np.asarray(value_iteration(mdp, gamma, 1e-9).value)
     return value[np.asarray(steps.obs)], value[np.asarray(steps.next_obs)]
 
 
@@ -138,12 +141,14 @@ def make(
     teacher: Teacher,
     query: str = "uniform",
     seed: int = 0,
+    rounding: Callable[[np.ndarray], float] = lambda first: 0.0,
     say: Callable[[str], Any] = lambda line: None,
 ) -> tuple[Preferences, np.ndarray]:
     """`(preferences, scores (n, 2))` of pairs of segments that `query` chooses. Host only.
 
     Args:
         score: of segments by their first rows (..., ), the higher the better.
+        rounding: the difference up to which scores of these segments are equal.
         query: "uniform", or "disagreement": pairs about whose labels an ensemble fitted to those so far disagrees most.
 
     Raises ValueError as `preferences.uniform_queries` does.
@@ -164,7 +169,9 @@ def make(
             asked = asked[np.argsort(-np.asarray(doubt), kind="stable")[:size]]
         first.append(asked)
         score_of.append(score(asked))
-        label.append(np.asarray(preferences.labels(label_key, jnp.asarray(score_of[-1]), teacher), np.float32))
+        apart = rounding(asked)
+        given = preferences.labels(label_key, jnp.asarray(score_of[-1], jnp.result_type(float)), teacher, apart)
+        label.append(np.asarray(given, np.float32))
     found = Preferences(source.steps, np.concatenate(first), np.concatenate(label), length)
     preferences.check(found)
     return found, np.concatenate(score_of)

@@ -139,6 +139,7 @@ def relabel(args: list[str]) -> int:
 
     from jaxrl.algorithm import check_hyper, check_sizes
     from jaxrl.host.data import dataset_files, npz_files, preference_files
+    from jaxrl.host.data.recorded_task import task_of
     from jaxrl.host.run.recipe import placed
 
     out = Path(f"{flags.file.absolute().stem}-relabelled.npz") if flags.out is None else flags.out
@@ -148,7 +149,7 @@ def relabel(args: list[str]) -> int:
     check_hyper(hyper)
     check_sizes(parsed.config)
     found, about = preference_files.read(flags.file)
-    env, params = _task(about, str(flags.file))
+    env, params = task_of(about, str(flags.file))
     preference_files.check_fits(found, about, env, params)
     spaces = env.observation_space(params), env.action_space(params)
     _say(f"fitting {parsed.config.num_members} reward models to {found.size} pairs")
@@ -172,9 +173,11 @@ def relabel(args: list[str]) -> int:
     kept = {name: x for name, x in about.items() if name not in ("digest", "preferences", "reference")}
     dataset_files.write(out, dataset, {**kept, "learned_reward": learned}, flags.overwrite)
     print(f"held-out loss {' '.join(f'{x:.3g}' for x in least)} (0.693: nothing is known)")
-    accuracy = float(reward_models.accuracy(margins, jnp.asarray(found.label)))
+    held = np.isin(np.arange(found.size), reward_models.held_out(key, found.size, parsed.config))
+    told, unseen = (float(reward_models.accuracy(margins[:, x], jnp.asarray(found.label[x]))) for x in (~held, held))
     true = np.asarray(found.steps.reward, np.float64)
-    print(f"accuracy {accuracy:.3g}, correlation with the true reward {_correlation(true, dataset.reward):.3g}")
+    print(f"accuracy {told:.3g} of the {(~held).sum()} pairs that were learned, {unseen:.3g} of {held.sum()} held out")
+    print(f"correlation with the true reward {_correlation(true, dataset.reward):.3g}")
     print(f"dataset {out}")
     return 0
 
@@ -188,6 +191,7 @@ def _correlation(a: Any, b: Any) -> float:
 def _source(flags: Any) -> Any:
     """Whose steps are compared. Raises UsageError for flags of a dataset with a run."""
     from jaxrl.host.data import dataset_parts, preference_recipes
+    from jaxrl.host.data.recorded_task import task_of
 
     if (flags.source / "config.json").exists():
         if flags.drop or flags.max_episode_steps is not None:
@@ -195,21 +199,11 @@ def _source(flags: Any) -> Any:
         _say(f"recording {flags.steps} steps of {flags.source}")
         return preference_recipes.recorded(flags.source, flags.steps, flags.seed)
     dataset, about = flags.read(flags.source)
-    env, params = _task(about, str(flags.source))
+    if flags.drop:
+        about = {**about, "dropped": [*about.get("dropped", ()), *flags.drop]}
+    env, params = task_of(about, str(flags.source))
     dataset_parts.check_fits(dataset, about, env, params)
     return preference_recipes.Source(dataset, about, env, params)
-
-
-def _task(about: dict[str, Any], where: str) -> tuple[Any, Any]:
-    """The environment that a file is of, with the numbers it was recorded with. Raises ValueError for none of ours."""
-    from jaxrl import registry
-    from jaxrl.host.run.recipe import placed
-
-    id = about.get("env")
-    if id not in registry.environments():
-        raise ValueError(f"{where} does not say of which environment of jaxrl it is (env: {id!r}).")
-    env, params = registry.make(id)
-    return env, placed(params, about.get("params") or {}, "params.")
 
 
 def _values(source: Any, critic: Path | None, gamma: float | None) -> tuple[float, Any]:

@@ -703,6 +703,11 @@ def _preferences() -> Iterator[tuple[str, Made]]:
             f"cpl{'' if kind == 'Box' else '+Discrete'}",
             learner("cpl", kind, **COMPARED, hyper=after, memory=pairs(kind)),
         )
+        small = dict(COMPARED, context_size=3, width=4, layers=1)
+        yield f"oppo{'' if kind == 'Box' else '+Discrete'}", learner("oppo", kind, **small, memory=pairs(kind))
+    yield "spo", learner("spo", "Discrete", **ON_POLICY, **PASSES, num_compared=3)
+    words = dict(factors=("obs[0]", "-|action[0]|"), num_compared=3, num_envs=2, num_steps=2)
+    yield "heron", learner("heron", "Box", **{**COMPARED, **words}, hyper=dict(reward_learning_rate=1e-2))
     yield "p_iql", learner("p_iql", "Box", **COMPARED, num_members=2, hyper=dict(reward_steps=3), memory=pairs("Box"))
 
 

@@ -46,7 +46,7 @@ class DataFlags(ReadFlags):
 
     dataset: Path | None = None
     """Learn from this file or folder, not by acting: jaxrl's npz, OGBench's, D4RL's or Minari's; steps are gradient
-    steps. Of cpl and p_iql a file of `jaxrl dataset preferences`."""
+    steps. Of cpl, oppo and p_iql a file of `jaxrl dataset preferences`."""
     episodes: str = "all"
     """Which of it: all alike, the best:SHARE (as best:0.1) by their returns, or the better ones more often: return or
     advantage (RW and AW of Hong et al. 2023)."""

@@ -48,7 +48,9 @@ def make_preferences(args: list[str]) -> int:
         overwrite: bool = False
         """Replace a file that is already there."""
 
-    title = "Make a preference dataset, for cpl, p_iql and `jaxrl dataset relabel`: which of two segments is better?"
+    title = (
+        "Make a preference dataset, for cpl, oppo, p_iql and `jaxrl dataset relabel`: which of two segments is better?"
+    )
     flags = parse(MakePreferences, args, "jaxrl dataset preferences", title)
     import numpy as np
 

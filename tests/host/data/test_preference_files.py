@@ -93,7 +93,7 @@ def test_what_is_no_such_file(tmp_path, capsys):
     preference_files.write(path, found, about)
     steps = dataset_files.write(tmp_path / "steps.npz", found.steps, about)
     assert "has no pair.first, pair.label, pair.length" in refused(f"train cpl Pendulum-v1 --dataset {steps}", capsys)
-    assert "is a dataset of preferences: cpl and p_iql learn" in refused(
+    assert "is a dataset of preferences: cpl, oppo and p_iql learn" in refused(
         f"train bc Pendulum-v1 --dataset {path}", capsys
     )
     words = f"train cpl MountainCarContinuous-v0 --dataset {path}"

@@ -349,6 +349,13 @@ SETUPS = {
         steps=16 * 16 * 40,
         value=rnd_value,
     ),
+    "spo": Setup(
+        dict(num_envs=16, num_steps=16, num_epochs=4, num_minibatches=4, hidden=(16,)),
+        dict(learning_rate=1e-2, ent_coef=0.0),
+        steps=16 * 16 * 40,
+        value=lambda *_: None,  # of win rates, which depend on the policy
+        probes=lambda probe: probe.known(GAMMA).action is not None,
+    ),
     "props": Setup(
         dict(
             num_envs=4,
@@ -525,12 +532,28 @@ def compared() -> Any:
 PAIRS = dict(num_envs=2, num_updates=2, batch_size=8, hidden=(8,))
 STORED = dict(num_envs=2, num_updates=2, batch_size=4, max_steps=8)
 CONTRACT = {
+    "heron": Case(
+        "Pendulum-v1",
+        {},
+        4,
+        dict(num_envs=2, num_steps=2, num_updates=2, batch_size=8, buffer_size=8, hidden=(8,), num_compared=4)
+        | dict(factors=("obs[0]", "-|action[0]|")),
+        dict(learning_rate=1e-2, learning_starts=2),
+    ),
     "cpl": Case(
         "Pendulum-v1",
         {},
         4,
         PAIRS,
         dict(learning_rate=1e-2, cloning_steps=3, warmup_steps=2),
+        make=dict(replay=compared()),
+    ),
+    "oppo": Case(
+        "Pendulum-v1",
+        {},
+        3,
+        dict(PAIRS, width=8, layers=1, context_size=3),
+        dict(learning_rate=1e-2),
         make=dict(replay=compared()),
     ),
     "p_iql": Case("Pendulum-v1", {}, 4, PAIRS, dict(learning_rate=1e-2, reward_steps=3), make=dict(replay=compared())),
@@ -649,7 +672,17 @@ def keeps_the_contract(name, whole):
 
 # They share the shell and differ in their gradient steps, which probes and hand-computed losses look at.
 LATER = {name for name in list_algos() if registry.algo_learns(name).data} - {"iql", "dqn", "sac", "td3", "ddpg"}
-LATER |= {"rainbow", "props", "rnd", "sarsa", "stream_td", "ucb_vi", "lin_ts", "nonstationary_ucb"}  # so do these
+LATER |= {
+    "rainbow",
+    "props",
+    "rnd",
+    "spo",
+    "sarsa",
+    "stream_td",
+    "ucb_vi",
+    "lin_ts",
+    "nonstationary_ucb",
+}  # so do these
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LATER else n for n in list_algos()])

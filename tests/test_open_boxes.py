@@ -16,7 +16,7 @@ from jaxrl.wrappers import ClipAction, PreviousActionReward, RescaleAction
 
 KEY = jax.random.key(0)
 OPEN = {"a2c", "barfi", "cma_me", "evolution", "map_elites", "novelty_search", "ppo", "ppo_rnn", "props", "reinforce"}
-OPEN |= {"rnd", "serene", "stac", "stax", "stream_ac", "taxons"}
+OPEN |= {"rnd", "serene", "spo", "stac", "stax", "stream_ac", "taxons"}
 """Algorithms whose policies are normal or a network's outputs, and so act in all of an open box."""
 
 
@@ -40,7 +40,15 @@ def made(name, env):
 
 
 BETWEEN = sorted(n for n in jaxrl.list_algos() if "Box" in registry.algo_actions(n) and n not in OPEN)
-BETWEEN += ["cpl", "decision_transformer", "p_iql", "rvs", "stream_td"]  # whose observations are of a kind of their own
+BETWEEN += [
+    "cpl",
+    "decision_transformer",
+    "heron",
+    "oppo",
+    "p_iql",
+    "rvs",
+    "stream_td",
+]  # whose observations are of a kind of their own
 
 
 @pytest.mark.parametrize("name", BETWEEN)

@@ -672,6 +672,7 @@ def _h2o(trusting: bool) -> Case:
 
 
 SMALL_RECOIL = {name: x for name, x in SMALL.items() if name != "buffer_size"}
+COMPARED = dict(num_envs=2, num_updates=2, batch_size=4, hidden=(6,))
 STORED = dict(num_envs=2, num_updates=2, batch_size=4, max_steps=8)
 
 
@@ -688,6 +689,29 @@ def _sequence() -> Iterator[tuple[str, Made]]:
             learner("decision_transformer", kind, **STORED, **small, memory=drawn(3)),
         )
         yield f"rvs{end}", learner("rvs", kind, **STORED, hidden=(8,), memory=drawn(1))
+
+
+def _preferences() -> Iterator[tuple[str, Made]]:
+    def pairs(kind: str) -> Callable[[], Any]:
+        def made() -> Any:
+            source, n = importlib.import_module("jaxrl.data.preferences"), np.arange(20)
+            first = 5 * np.stack([n % 8, (3 * n + 1) % 8], 1)
+            return source.stored(source.Preferences(dataset(kind), first, n % 3 / 2, 3), ACTIONS[kind])
+
+        return made
+
+    for kind in ("Box", "Discrete"):
+        after = dict(cloning_steps=2, warmup_steps=2)
+        yield (
+            f"cpl{'' if kind == 'Box' else '+Discrete'}",
+            learner("cpl", kind, **COMPARED, hyper=after, memory=pairs(kind)),
+        )
+        small = dict(COMPARED, context_size=3, width=4, layers=1)
+        yield f"oppo{'' if kind == 'Box' else '+Discrete'}", learner("oppo", kind, **small, memory=pairs(kind))
+    yield "spo", learner("spo", "Discrete", **ON_POLICY, **PASSES, num_compared=3)
+    words = dict(factors=("obs[0]", "-|action[0]|"), num_compared=3, num_envs=2, num_steps=2)
+    yield "heron", learner("heron", "Box", **{**COMPARED, **words}, hyper=dict(reward_learning_rate=1e-2))
+    yield "p_iql", learner("p_iql", "Box", **COMPARED, num_members=2, hyper=dict(reward_steps=3), memory=pairs("Box"))
 
 
 def _tables() -> Iterator[tuple[str, Made]]:
@@ -889,7 +913,7 @@ def _meta() -> Iterator[tuple[str, Made]]:
 
 def cases() -> dict[str, Made]:
     """All of them by name."""
-    parts = (_general, _deep_q, _actor_critic, _sequence, _tables, _curricula, _meta)
+    parts = (_general, _deep_q, _actor_critic, _sequence, _preferences, _tables, _curricula, _meta)
     return {name: made for part in parts for name, made in part()}
 
 

@@ -19,6 +19,7 @@ the actor's standard deviation is learned (theirs is fixed), there is no dropout
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -31,6 +32,7 @@ from jaxrl.data.preferences import Compared, Preferences, as_replay
 from jaxrl.data.reward_models import Reward, accuracy, bradley_terry_loss, margin_of
 from jaxrl.data.transitions import Transition
 from jaxrl.environment import Environment, pytree
+from jaxrl.math import rarely
 from jaxrl.nn.actor_critic import Critic, Gaussian, GaussianActor, Value
 from jaxrl.nn.nets import Nets, init_critics
 from jaxrl.nn.networks import Network, own
@@ -107,10 +109,12 @@ class _PIQL:
             report = {"reward_accuracy": accuracy(margin, batch.label)}
             return bradley_terry_loss(margin, batch.label), report
 
+        def reward_step() -> tuple[Any, dict[str, Array]]:
+            return nets["reward"].descend(of_reward, hyper.learning_rate, hyper.max_grad_norm)
+
+        # Of each phase, also under vmap over seeds, only what is due is computed: a `cond` would compute both.
         learning = done < hyper.reward_steps
-        reward, reward_report = nets["reward"].descend(
-            of_reward, hyper.learning_rate, hyper.max_grad_norm, when=learning
-        )
+        reward, reward_report = rarely(learning, reward_step, (nets["reward"], nothing(reward_step)))
         own = {name: nets[name] for name in self.iql.networks}
         settings = iql.Hyper(**{name: getattr(hyper, name) for name in OF_IQL})
 
@@ -120,16 +124,17 @@ class _PIQL:
             after, report = self.iql.gradient_step(own, key, steps, settings)
             return after, {**report, "learned_reward": jnp.mean(learned)}
 
-        def waiting() -> tuple[Nets, dict[str, Array]]:
-            shapes = jax.eval_shape(on_reward)[1]
-            return own, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
-
-        after, report = jax.lax.cond(learning, waiting, on_reward)
+        after, report = rarely(~learning, on_reward, (own, nothing(on_reward)))
         of_both = {
             "loss": jnp.where(learning, reward_report["reward_loss"], report["value_loss"]),
             "grad_norm": jnp.where(learning, reward_report["reward_grad_norm"], report["value_grad_norm"]),
         }
         return {**after, "reward": reward, "steps": done + 1}, {**reward_report, **report, **of_both}
+
+
+def nothing(step: Callable[[], tuple[Any, dict[str, Array]]]) -> dict[str, Array]:
+    """The metrics of a step that is not taken, all NaN."""
+    return jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(step)[1])
 
 
 @shared

@@ -210,19 +210,58 @@ def scores(
     gamma: float = 1.0,
     values: tuple[Any, Any] | None = None,
 ) -> Float[np.ndarray, "*pairs"]:
-    """By what segments are compared: their returns or, with `values` (N,) of `obs` and of `next_obs`, minus regrets."""
-    rows = rows_of(jnp.asarray(first), length)
-    reward = jnp.asarray(dataset.reward)[rows]
+    """By what segments are compared: their returns or, with `values` (N,) of `obs` and of `next_obs`, minus regrets.
+
+    Computed in float64. What differs by less than `rounding` is not to be told apart.
+    """
+    with jax.enable_x64(True):
+        reward, terminated, ends = _parts(dataset, first, length, values)
+        if ends is None:
+            return np.asarray(returns_of(reward, gamma))
+        return -np.asarray(regrets_of(reward, terminated, *ends, gamma))
+
+
+def rounding(
+    dataset: Dataset,
+    first: Int[np.ndarray, "*pairs"],
+    length: int,
+    gamma: float = 1.0,
+    values: tuple[Any, Any] | None = None,
+) -> float:
+    """The difference of `scores` up to which they are equal: 1e-6 of the magnitudes that the largest one adds up.
+
+    Rewards have the digits of float32. Without it, which of two segments is "better" that have the same regret would be
+    decided by how their numbers were rounded.
+    """
+    with jax.enable_x64(True):
+        reward, terminated, ends = _parts(dataset, first, length, values)
+        total = returns_of(jnp.abs(reward), gamma)
+        if ends is not None:
+            total += jnp.abs(ends[0]) + jnp.where(terminated, 0.0, gamma**length * jnp.abs(ends[1]))
+        return 1e-6 * float(jnp.max(total))
+
+
+def _parts(dataset: Dataset, first: np.ndarray, length: int, values: tuple[Any, Any] | None) -> tuple[Any, Any, Any]:
+    """Of segments the rewards (*pairs, L), whether the task ended, and the values before and after; in float64."""
+    rows = np.asarray(rows_of(jnp.asarray(first), length))
+    reward = jnp.asarray(np.asarray(dataset.reward, np.float64)[rows])
+    terminated = jnp.asarray(np.asarray(dataset.terminated)[rows[..., -1]])
     if values is None:
-        return np.asarray(returns_of(reward, gamma))
-    before, after = (jnp.asarray(x)[row] for x, row in zip(values, (rows[..., 0], rows[..., -1]), strict=True))
-    return -np.asarray(regrets_of(reward, jnp.asarray(dataset.terminated)[rows[..., -1]], before, after, gamma))
+        return reward, terminated, None
+    at = rows[..., 0], rows[..., -1]
+    return reward, terminated, tuple(jnp.asarray(np.asarray(x, np.float64)[i]) for x, i in zip(values, at, strict=True))
 
 
-def labels(key: Key[Array, ""], score: Float[Array, "n 2"], teacher: Teacher = Teacher()) -> Float[Array, " n"]:
-    """The labels that a teacher gives to pairs of these scores."""
+def labels(
+    key: Key[Array, ""],
+    score: Float[Array, "n 2"],
+    teacher: Teacher = Teacher(),
+    rounding: float | Float[Array, ""] = 0.0,
+) -> Float[Array, " n"]:
+    """The labels that a teacher gives to pairs of these scores; differences up to `rounding` are none."""
     draw_key, mistake_key = jax.random.split(key)
     margin = score[:, 1] - score[:, 0]
+    margin = jnp.where(jnp.abs(margin) <= rounding, 0.0, margin)
     if teacher.temperature:
         label = jax.random.bernoulli(draw_key, jax.nn.sigmoid(margin / teacher.temperature)).astype(margin.dtype)
     else:

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from jaxrl.data.datasets import Dataset, check, to_unit
 from jaxrl.data.preferences import Preferences, rows_of
@@ -146,13 +146,22 @@ def fit(
     return _fit(key, found, hyper or Hyper(), config, network)
 
 
+def num_held_out(size: int, config: Config) -> int:
+    """Of so many pairs how many `fit` holds out."""
+    return min(max(1, round(config.validation_share * size)), size - 1)
+
+
+def held_out(key: Key[Array, ""], size: int, config: Config) -> Int[Array, " held"]:
+    """Which of `size` pairs `fit` with this key holds out: their numbers."""
+    return jax.random.permutation(jax.random.split(key, 3)[0], size)[: num_held_out(size, config)]
+
+
 @functools.partial(jax.jit, static_argnames=("config", "network"))
 def _fit(key: Array, data: Preferences, hyper: Hyper, config: Config, network: Reward) -> tuple[RewardModel, Array]:
     members, size = config.num_members, data.size
     split_key, init_key, steps_key = jax.random.split(key, 3)
     obs, action = data.steps.obs, data.steps.action
-    order = jax.random.permutation(split_key, size)
-    held = min(max(1, round(config.validation_share * size)), size - 1)
+    order, held = jax.random.permutation(split_key, size), num_held_out(size, config)
     first, label = data.first[order], data.label[order].astype(jnp.result_type(float))
 
     def margin(weights: Any, pairs: Any) -> Float[Array, " B"]:

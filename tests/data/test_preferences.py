@@ -249,3 +249,27 @@ def test_a_reward_needs_two_pairs():
         reward_models.fit(KEY, one, Box(-np.inf, np.inf, (2,)), Box(-1.0, 1.0, (1,)))
     with pytest.raises(ValueError, match="validation_share=1.0"):
         reward_models.Config(validation_share=1.0)
+
+
+def test_equal_regrets_are_ties_however_their_numbers_are_rounded():
+    """Walks along a line of best actions: all regrets are 0, and float32 adds them up to other numbers."""
+    rng, n, gamma, length = np.random.default_rng(0), 400, 0.97, 7
+    reward = rng.uniform(-1, 0, n).astype(np.float32)
+    value = np.zeros(n + 1)
+    for t in reversed(range(n)):
+        value[t] = reward[t] + gamma * value[t + 1]
+    data = Dataset(rng.normal(size=(n, 1)), np.zeros((n, 1)), reward, np.zeros(n, bool), np.arange(n) == n - 1, None)
+    data = data.replace(next_obs=data.obs)
+    values = value[:-1].astype(np.float32), value[1:].astype(np.float32)
+    first = preferences.uniform_queries(rng, data, 200, length)
+    score = jnp.asarray(preferences.scores(data, first, length, gamma, values), jnp.float32)
+    apart = preferences.rounding(data, first, length, gamma, values)
+    assert np.mean(preferences.labels(KEY, score) == 0.5) < 0.2  # rounding decides
+    np.testing.assert_array_equal(preferences.labels(KEY, score, rounding=apart), 0.5)
+    worse = data.replace(reward=reward - 1e-3 * (np.arange(n) % 3 == 0).astype(np.float32))  # a real difference is none
+    score = preferences.scores(worse, first, length, gamma, values)
+    told = np.asarray(preferences.labels(KEY, jnp.asarray(score, jnp.float32), rounding=apart))
+    apart64 = score[:, 1] - score[:, 0]
+    clear = np.abs(apart64) > 1e-5
+    assert 20 < clear.sum() and (told[~clear] == 0.5).all()
+    np.testing.assert_array_equal(told[clear], apart64[clear] > 0)

@@ -53,6 +53,8 @@ MORE = {
     "stax": {"--config.num-steps": "20"},
     "cpl": {"--config.hidden": "8"},
     "p_iql": {"--config.hidden": "8"},
+    "oppo": {"--config.hidden": "8", "--config.width": "8", "--config.layers": "1"},
+    "heron": {"--config.hidden": "8"},
     "mopo": {"--config.num-updates": "2", "--config.hidden": "8", "--config.num-rollouts": "4"},
     "props": {"--config.num-steps": "32", "--config.num-epochs": "1", "--config.props-num-epochs": "1"},
     "gradients": {"--config.num-agents": "2"},

@@ -320,13 +320,14 @@ WITH_ADAM = [name for name in registry.list_algos() if hasattr(registry.get_algo
 
 def test_every_algorithm_with_optimisers_by_name_has_adams_eps():
     assert WITH_ADAM == [name for name in registry.list_algos() if hasattr(registry.get_algo(name).Config, "optimizer")]
-    as_ppos = {"a2c", "barfi", "ppo", "ppo_rnn", "props", "reinforce", "rnd", "stac"}
+    as_ppos = {"a2c", "barfi", "ppo", "ppo_rnn", "props", "reinforce", "rnd", "spo", "stac"}
     for name in WITH_ADAM:
         assert registry.get_algo(name).Config.adam_eps == (1e-5 if name in as_ppos else 1e-8), name
 
 
 FROM_DATA = {  # made with a memory alone, which nothing is drawn from here
-    **dict.fromkeys(("cpl", "p_iql"), dict(replay=Replay(lambda item: (), None, len))),
+    **dict.fromkeys(("cpl", "oppo", "p_iql"), dict(replay=Replay(lambda item: (), None, len))),
+    "heron": dict(factors=len),
     "h2o": dict(real=Replay(lambda item: (), None, len)),
     "recoil": dict(replay=demonstrated(uniform(8), uniform(8))),
     "uni_o4": dict(replay=Replay(lambda item: (), None, len), model=len),

@@ -32,7 +32,7 @@ HELP = """usage: jaxrl dataset make ENV      record a dataset by a recipe
        jaxrl dataset plot FILE     its returns and observations as a picture
        jaxrl dataset convert FILE  write one as jaxrl's own npz, with or without entries of its observations
        jaxrl dataset model FILE    fit a model of its steps, which mopo, morel, combo and ravl imagine with
-       jaxrl dataset preferences RUN_OR_FILE  which of two segments is better, for cpl and p_iql
+       jaxrl dataset preferences RUN_OR_FILE  which of two segments is better, for cpl, oppo and p_iql
        jaxrl dataset relabel FILE  of preferences: their steps with rewards learned from them
 
 `jaxrl dataset make --help` lists recipes and flags. FILE is jaxrl's own npz, OGBench's, D4RL's or

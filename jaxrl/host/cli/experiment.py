@@ -37,7 +37,7 @@ class WrapFlags:
 
     wrap: tuple[str, ...] = ()
     """Wrappers around the task, the first one innermost: PreviousActionReward, FrameStack:length=4,
-    ActionHistory:length=2, FlattenObservation, ClipAction. A family's recipe may have some."""
+    ActionHistory:length=2, FlattenObservation, ClipAction. A family's recipe may have some, and so may a dataset."""
 
 
 @dataclasses.dataclass
@@ -46,7 +46,7 @@ class DataFlags(ReadFlags):
 
     dataset: Path | None = None
     """Learn from this file or folder, not by acting: jaxrl's npz, OGBench's, D4RL's or Minari's; steps are gradient
-    steps. Of cpl and p_iql a file of `jaxrl dataset preferences`."""
+    steps. Of cpl, oppo and p_iql a file of `jaxrl dataset preferences`."""
     episodes: str = "all"
     """Which of it: all alike, the best:SHARE (as best:0.1) by their returns, or the better ones more often: return or
     advantage (RW and AW of Hong et al. 2023)."""
@@ -99,6 +99,7 @@ class DataFlags(ReadFlags):
     def pairs(self, recipe: dict[str, Any], env: Any, params: Any) -> dict[str, Any]:
         """What a file of preferences adds to the recipe. Raises UsageError for flags of other datasets."""
         from jaxrl.host.data import dataset_parts, preference_files
+        from jaxrl.host.run.recipe_inputs import without_entries
 
         unread = {name: getattr(self, name) for name in ("goals", "model", "drop", "max_episode_steps")}
         unread |= {"episodes": None if self.episodes == "all" else self.episodes}
@@ -109,11 +110,13 @@ class DataFlags(ReadFlags):
                 )
         assert self.dataset is not None
         found, about = preference_files.read(self.dataset)
+        dropped = about.get("dropped", [])
+        env = without_entries(env, params, dropped)
         differences = elsewhere(about, env.id, recipe["params"])
         if differences and dataset_parts.fits(found.steps, about, env, params):
             print(f"{self.dataset} was recorded in another task: {', '.join(differences)}", file=sys.stderr)
-        digest = preference_files.digest(found)
-        return {"dataset": {"path": str(self.dataset.absolute()), "episodes": "all", "digest": digest}}
+        said = {"path": str(self.dataset.absolute()), "episodes": "all", "digest": preference_files.digest(found)}
+        return {"dataset": {**said, **({"drop": dropped} if dropped else {})}}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -199,12 +202,16 @@ def experiment(
     untuned = any(word == "--no-tuned" or word.split("=")[0] == "--dataset" for word in args)
     tuned = known = None if untuned else registry.settings(algo_name, env_id)
     begin = named(args, "--from")[1] if hasattr(flags, "from_") else None
+    recorded: tuple[str, ...] = ()
     if begin is not None and not begin.startswith("zoo:"):
         env, params, known = settings_from(Path(begin), algo_name, env_id)
+    elif (file := dict(itertools.pairwise(words_apart(args))).get("--dataset")) is not None:
+        env, params, recorded = as_recorded(Path(file), env_id)
     args, fixed, own = with_own_curriculum(module, args, config or {})
     start = module.Config(**{**(known.config if known else {}), **fixed})
     hyper = module.Hyper(**{**(known.hyper if known else {}), **own})
-    begun = flags(wrap=known.wrap) if known and issubclass(flags, WrapFlags) else flags()
+    wrap = known.wrap if known else recorded
+    begun = flags(wrap=wrap) if wrap and issubclass(flags, WrapFlags) else flags()
     cls = dataclasses.make_dataclass(
         command.capitalize(),
         [
@@ -343,6 +350,23 @@ def settings_from(folder: Path, algo_name: str, env_id: str) -> tuple[Any, Any, 
     hyper = {name: x for name, x in recipe["hyper"].items() if "." not in name}
     settings = registry.Tuned(0, hashable(recipe["config"]), hyper, wrap=tuple(recipe.get("wrap", ())))
     return env, placed(params, recipe["params"]) if alike else params, settings
+
+
+def words_apart(args: list[str]) -> list[str]:
+    """The words, `--flag=value` as two."""
+    return [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
+
+
+def as_recorded(file: Path, env_id: str) -> tuple[Any, Any, tuple[str, ...]]:
+    """`(env, params, wrappers)` to train on a dataset's file, unless the words say otherwise: the static settings and
+    wrappers that it was recorded with, where it is one of jaxrl's and of this environment.
+    """
+    from jaxrl import registry
+    from jaxrl.host.data import recorded_task
+
+    about = recorded_task.about_of_file(file)
+    settings, wrap = recorded_task.words_of(about) if about.get("env") == env_id else ({}, ())
+    return *registry.make(env_id, **settings), wrap
 
 
 ENDLESS = 1000

@@ -30,7 +30,8 @@ def make_preferences(args: list[str]) -> int:
         mistakes: float | None = None
         """Share of labels that are turned round. Default: 0.1 with mistakes and human."""
         ties: float | None = None
-        """Differences up to this are ties, in units of return. Default: 0.1 with human."""
+        """Differences up to this are ties, in units of return. Default: 0.1 with human, else 1e-6 of the magnitudes
+        that a score adds up, as digits beyond that are rounding."""
         query: str = "uniform"
         """Which segments are compared: uniform, or disagreement, those about which an ensemble fitted to the labels so
         far disagrees most."""
@@ -47,7 +48,9 @@ def make_preferences(args: list[str]) -> int:
         overwrite: bool = False
         """Replace a file that is already there."""
 
-    title = "Make a preference dataset, for cpl, p_iql and `jaxrl dataset relabel`: which of two segments is better?"
+    title = (
+        "Make a preference dataset, for cpl, oppo, p_iql and `jaxrl dataset relabel`: which of two segments is better?"
+    )
     flags = parse(MakePreferences, args, "jaxrl dataset preferences", title)
     import numpy as np
 
@@ -80,8 +83,11 @@ def make_preferences(args: list[str]) -> int:
     def score(first: np.ndarray) -> np.ndarray:
         return preferences.scores(source.steps, first, flags.length, gamma, values)
 
+    def rounding(first: np.ndarray) -> float:
+        return preferences.rounding(source.steps, first, flags.length, gamma, values)
+
     found, scores = preference_recipes.make(
-        source, flags.pairs, flags.length, score, teacher, flags.query, flags.seed, say=_say
+        source, flags.pairs, flags.length, score, teacher, flags.query, flags.seed, rounding, _say
     )
     known = {
         "labels": flags.labels,
@@ -135,6 +141,7 @@ def relabel(args: list[str]) -> int:
 
     from jaxrl.algorithm import check_hyper, check_sizes
     from jaxrl.host.data import dataset_files, npz_files, preference_files
+    from jaxrl.host.data.recorded_task import task_of
     from jaxrl.host.run.recipe import placed
 
     out = Path(f"{flags.file.absolute().stem}-relabelled.npz") if flags.out is None else flags.out
@@ -144,7 +151,7 @@ def relabel(args: list[str]) -> int:
     check_hyper(hyper)
     check_sizes(parsed.config)
     found, about = preference_files.read(flags.file)
-    env, params = _task(about, str(flags.file))
+    env, params = task_of(about, str(flags.file))
     preference_files.check_fits(found, about, env, params)
     spaces = env.observation_space(params), env.action_space(params)
     _say(f"fitting {parsed.config.num_members} reward models to {found.size} pairs")
@@ -168,9 +175,11 @@ def relabel(args: list[str]) -> int:
     kept = {name: x for name, x in about.items() if name not in ("digest", "preferences", "reference")}
     dataset_files.write(out, dataset, {**kept, "learned_reward": learned}, flags.overwrite)
     print(f"held-out loss {' '.join(f'{x:.3g}' for x in least)} (0.693: nothing is known)")
-    accuracy = float(reward_models.accuracy(margins, jnp.asarray(found.label)))
+    held = np.isin(np.arange(found.size), reward_models.held_out(key, found.size, parsed.config))
+    told, unseen = (float(reward_models.accuracy(margins[:, x], jnp.asarray(found.label[x]))) for x in (~held, held))
     true = np.asarray(found.steps.reward, np.float64)
-    print(f"accuracy {accuracy:.3g}, correlation with the true reward {_correlation(true, dataset.reward):.3g}")
+    print(f"accuracy {told:.3g} of the {(~held).sum()} pairs that were learned, {unseen:.3g} of {held.sum()} held out")
+    print(f"correlation with the true reward {_correlation(true, dataset.reward):.3g}")
     print(f"dataset {out}")
     return 0
 
@@ -184,6 +193,7 @@ def _correlation(a: Any, b: Any) -> float:
 def _source(flags: Any) -> Any:
     """Whose steps are compared. Raises UsageError for flags of a dataset with a run."""
     from jaxrl.host.data import dataset_parts, preference_recipes
+    from jaxrl.host.data.recorded_task import task_of
 
     if (flags.source / "config.json").exists():
         if flags.drop or flags.max_episode_steps is not None:
@@ -191,21 +201,11 @@ def _source(flags: Any) -> Any:
         _say(f"recording {flags.steps} steps of {flags.source}")
         return preference_recipes.recorded(flags.source, flags.steps, flags.seed)
     dataset, about = flags.read(flags.source)
-    env, params = _task(about, str(flags.source))
+    if flags.drop:
+        about = {**about, "dropped": [*about.get("dropped", ()), *flags.drop]}
+    env, params = task_of(about, str(flags.source))
     dataset_parts.check_fits(dataset, about, env, params)
     return preference_recipes.Source(dataset, about, env, params)
-
-
-def _task(about: dict[str, Any], where: str) -> tuple[Any, Any]:
-    """The environment that a file is of, with the numbers it was recorded with. Raises ValueError for none of ours."""
-    from jaxrl import registry
-    from jaxrl.host.run.recipe import placed
-
-    id = about.get("env")
-    if id not in registry.environments():
-        raise ValueError(f"{where} does not say of which environment of jaxrl it is (env: {id!r}).")
-    env, params = registry.make(id)
-    return env, placed(params, about.get("params") or {}, "params.")
 
 
 def _values(source: Any, critic: Path | None, gamma: float | None) -> tuple[float, Any]:

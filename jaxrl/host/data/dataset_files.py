@@ -71,8 +71,8 @@ def read(path: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset, dict[str,
         odd = [n for n in names if n.split(".")[0] not in FIELDS]
         if any(n.startswith("pair.") for n in odd):
             raise ValueError(
-                f"{path} is a dataset of preferences: cpl and p_iql learn from it, and `jaxrl dataset relabel` makes "
-                "one of steps with learned rewards."
+                f"{path} is a dataset of preferences: cpl, oppo and p_iql learn from it, and `jaxrl dataset "
+                "relabel` makes one of steps with learned rewards."
             )
         if odd:
             raise ValueError(f"{path} has arrays {', '.join(odd)}, which no dataset has: {', '.join(FIELDS)}.")

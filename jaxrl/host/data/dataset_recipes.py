@@ -58,6 +58,7 @@ from jaxrl.host.data.recording import (
 from jaxrl.host.run.recipe import placed
 from jaxrl.host.run.recipe_inputs import settings_of
 from jaxrl.host.run.run_folder import tree_values
+from jaxrl.wrappers import wrapped
 
 RECIPES = ("random", "medium", "medium-replay", "expert", "mixed:P", "scripted", "navigate", "stitch")
 
@@ -93,8 +94,18 @@ def parsed(recipe: str) -> tuple[str, float]:
     return name, number
 
 
-def learner(env: Environment, algo: str = "auto") -> tuple[str, Algorithm, Any, int]:
-    """`(name, algorithm, hyper, total steps)`: with the settings of the task's id (`registry.settings`), else defaults.
+class Learner(NamedTuple):
+    """An algorithm with settings for a task."""
+
+    name: str
+    algo: Algorithm  # its `venv.env` is the task inside of `wrap`
+    hyper: Any
+    total_steps: int
+    wrap: tuple[str, ...] = ()
+
+
+def learner(env: Environment, algo: str = "auto") -> Learner:
+    """With the settings of the task's id (`registry.settings`), wrappers among them, else with defaults.
 
     `auto` is the first algorithm that is tuned for it, and PPO where none is.
     """
@@ -103,8 +114,9 @@ def learner(env: Environment, algo: str = "auto") -> tuple[str, Algorithm, Any, 
         algo = next((name for name in order if registry.tuned(name, env.id)), "ppo")
     module, known = registry.get_algo(algo), registry.settings(algo, env.id)
     if known is None:
-        return algo, module.make(env, module.Config()), module.Hyper(), STEPS
-    return algo, module.make(env, module.Config(**known.config)), module.Hyper(**known.hyper), known.total_steps
+        return Learner(algo, module.make(env, module.Config()), module.Hyper(), STEPS)
+    made = module.make(wrapped(env, known.wrap), module.Config(**known.config))
+    return Learner(algo, made, module.Hyper(**known.hyper), known.total_steps, known.wrap)
 
 
 def controller(env: Environment) -> Actor:
@@ -235,9 +247,9 @@ class _Learnt(NamedTuple):
 
 
 def _learnt(
-    task: _Task, algo: str, train_steps: int | None, random: float, key: Array, best_key: Array, say: Callable
+    task: _Task, by: Learner, train_steps: int | None, random: float, key: Array, best_key: Array, say: Callable
 ) -> _Learnt:
-    name, algorithm, hyper, total = learner(task.env, algo)
+    name, algorithm, hyper, total, _ = by
     total = total if train_steps is None else train_steps
     say(f"training {name} on {task.env.id} for {total} steps")
     train = jax.jit(lambda key, hyper: trained(algorithm, key, total, hyper, task.params))
@@ -317,15 +329,18 @@ def make(
         scripted = "controller", task.score(lambda _: own, (), best_key)
         known = max(filter(None, (known, scripted)), key=lambda item: item[1])
     else:
-        learnt = _learnt(task, algo, train_steps, random, train_key, best_key, say)
+        by = learner(env, algo)
+        if by.wrap:  # what the policies see is what is recorded
+            task, about["wrap"] = _Task(by.algo.venv.env, env_params), list(by.wrap)
+        learnt = _learnt(task, by, train_steps, random, train_key, best_key, say)
         about["training"], known = learnt.about, (learnt.name, learnt.score)
         parts = _by_learner(task, learnt, name, share, num_steps, key, other_key)
-    by, best = ("solver", exact[1]) if exact is not None else known or ("", -np.inf)
-    scores = {"random": random, "best": best, "exact": exact is not None, "by": by, "episodes": EPISODES}
+    who, best = ("solver", exact[1]) if exact is not None else known or ("", -np.inf)
+    scores = {"random": random, "best": best, "exact": exact is not None, "by": who, "episodes": EPISODES}
     about["parts"] = {who: part.size for who, part in parts.items()}
     if not best > random:  # unknown, or a task where it makes no difference what one does
         scores, about["random_return"] = None, random
-    return joined(*parts.values()), about_of(env, env_params, scores, **about)
+    return joined(*parts.values()), about_of(task.env, env_params, scores, **about)
 
 
 def _collected(

@@ -49,11 +49,14 @@ class Source(NamedTuple):
 def recorded(folder: Path, num_steps: int, seed: int) -> Source:
     """So many steps of a run's policy, which explores as in training: segments of one quality teach little."""
     from jaxrl.host.data.dataset_parts import about_of
+    from jaxrl.host.data.recorded_task import said_of
     from jaxrl.host.data.recording import first_steps, of_policy, streams, unbroken
     from jaxrl.host.data.recording import recorded as record
     from jaxrl.host.run.load import load
+    from jaxrl.host.run.run_folder import RunFolder
 
     run = load(folder)
+    task = said_of(RunFolder(folder).read_config().get("recipe", {"env_id": run.env.id}), run.env)
     max_steps = int(np.max(np.asarray(run.env_params.max_steps)))
     if max_steps == np.iinfo(np.int32).max:
         raise ValueError(f"{run.env.id} has no time limit: record a dataset with `jaxrl dataset make` instead.")
@@ -62,7 +65,7 @@ def recorded(folder: Path, num_steps: int, seed: int) -> Source:
     key = jax.random.key(seed)
     found = jax.jit(lambda key: record(run.env, run.env_params, who, key, num_envs, enough + max_steps - 1))(key)
     steps = first_steps(unbroken(found, num_envs, enough), num_steps)
-    about = about_of(run.env, run.env_params, recipe=f"the policy of {folder}", seed=seed, max_steps=max_steps)
+    about = about_of(run.env, run.env_params, recipe=f"the policy of {folder}", seed=seed, max_steps=max_steps) | task
     return Source(steps, about, run.env, run.env_params)
 
 
@@ -78,12 +81,15 @@ def table_values(source: Source, gamma: float) -> tuple[np.ndarray, np.ndarray]:
         )
     if np.ndim(steps.obs) != 1 or not np.issubdtype(np.asarray(steps.obs).dtype, np.integer):
         raise ValueError(f"observations of {env.id} are not the numbers of its states; regret needs these.")
-    value = np.asarray(value_iteration(tabulate(env, source.params), gamma).value)
+    mdp = tabulate(env, source.params)
+    with jax.enable_x64(True):  # regrets are differences of values, small ones of large ones
+        mdp = jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, mdp)
+        value = np.asarray(value_iteration(mdp, gamma, 1e-9).value)
     return value[np.asarray(steps.obs)], value[np.asarray(steps.next_obs)]
 
 
-def critic_of(folder: Path) -> tuple[str, float, Callable[[Any], jax.Array]]:
-    """`(environment's id, gamma, values of observations)` by the critic of a run.
+def critic_of(folder: Path) -> tuple[Environment, float, Callable[[Any], jax.Array]]:
+    """`(environment, gamma, values of observations)` by the critic of a run.
 
     Of actor-critics the least of the critics' values of the policy's action, of Q-learners the value of the best one.
     Raises ValueError for a run that has neither.
@@ -101,7 +107,7 @@ def critic_of(folder: Path) -> tuple[str, float, Callable[[Any], jax.Array]]:
         def values(obs: Any) -> jax.Array:
             return jnp.max(learner.values(policy, obs, None), -1)
 
-        return run.env.id, gamma, values
+        return run.env, gamma, values
     critic = getattr(getattr(learner, "rule", None), "critic", None)
     if not isinstance(learner, Learner) or critic is None or isinstance(learner.action_space, Discrete):
         raise ValueError(
@@ -113,14 +119,16 @@ def critic_of(folder: Path) -> tuple[str, float, Callable[[Any], jax.Array]]:
         action = learner.greedy(policy, normalized(policy.normalizer, visible(obs)))
         return jnp.min(critic_values(critic, state.weights["critic"], normalized(state.normalizer, obs), action), 0)
 
-    return run.env.id, gamma, values_of_policy
+    return run.env, gamma, values_of_policy
 
 
 def critic_values_of(source: Source, folder: Path) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
     """`(gamma, values of obs and of next_obs)` by the critic of a run. Raises ValueError for one of another task."""
-    id, gamma, values = critic_of(folder)
-    if id != source.env.id:
-        raise ValueError(f"--critic {folder}: it is of {id}, and the steps are of {source.env.id}.")
+    env, gamma, values = critic_of(folder)
+    if env.id != source.env.id:
+        raise ValueError(f"--critic {folder}: it is of {env.id}, and the steps are of {source.env.id}.")
+    if env != source.env:
+        raise ValueError(f"--critic {folder}: it is of {env.id} with other wrappers or --env settings than the steps'.")
     of_chunk = jax.jit(values)
 
     def of_all(obs: Any) -> np.ndarray:
@@ -138,12 +146,14 @@ def make(
     teacher: Teacher,
     query: str = "uniform",
     seed: int = 0,
+    rounding: Callable[[np.ndarray], float] = lambda first: 0.0,
     say: Callable[[str], Any] = lambda line: None,
 ) -> tuple[Preferences, np.ndarray]:
     """`(preferences, scores (n, 2))` of pairs of segments that `query` chooses. Host only.
 
     Args:
         score: of segments by their first rows (..., ), the higher the better.
+        rounding: the difference up to which scores of these segments are equal.
         query: "uniform", or "disagreement": pairs about whose labels an ensemble fitted to those so far disagrees most.
 
     Raises ValueError as `preferences.uniform_queries` does.
@@ -164,7 +174,9 @@ def make(
             asked = asked[np.argsort(-np.asarray(doubt), kind="stable")[:size]]
         first.append(asked)
         score_of.append(score(asked))
-        label.append(np.asarray(preferences.labels(label_key, jnp.asarray(score_of[-1]), teacher), np.float32))
+        apart = rounding(asked)
+        given = preferences.labels(label_key, jnp.asarray(score_of[-1], jnp.result_type(float)), teacher, apart)
+        label.append(np.asarray(given, np.float32))
     found = Preferences(source.steps, np.concatenate(first), np.concatenate(label), length)
     preferences.check(found)
     return found, np.concatenate(score_of)

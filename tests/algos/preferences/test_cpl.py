@@ -141,6 +141,24 @@ def test_the_reward_comes_first():
     assert changed[2] == changed[3] == {"reward": False, "value": True, "critic": True, "actor": True}
 
 
+def test_seeds_compute_one_phase_a_step_and_what_each_does_alone():
+    env, params = jaxrl.make("Pendulum-v1")
+    replay = preferences.stored(pendulum_pairs(), env.action_space(params))
+    algo = p_iql.make(env, p_iql.Config(batch_size=8, hidden=(8,)), replay=replay)
+    lengths = [1, 3]
+
+    def trained(steps):
+        state = algo.init(KEY, p_iql.Hyper(reward_steps=steps, learning_rate=1e-2), params)
+        return jax.lax.scan(lambda state, _: (algo.update(state)[0], None), state, length=4)[0].weights
+
+    both = jax.jit(jax.vmap(trained))(jnp.array(lengths, jnp.float32))
+    for i, steps in enumerate(lengths):
+        alone = jax.jit(trained)(jnp.float32(steps))
+        jax.tree.map(lambda x, y, i=i: np.testing.assert_allclose(x[i], y, atol=1e-5), both, alone)
+    state = jax.eval_shape(lambda: jax.vmap(lambda key: algo.init(key, p_iql.Hyper(), params))(jax.random.split(KEY)))
+    assert str(jax.make_jaxpr(jax.vmap(algo.update))(state)).count(" cond[") == 2  # one a phase, not both computed
+
+
 @pytest.mark.parametrize("module", [cpl, p_iql])
 def test_what_is_given_in_place_of_preferences(module):
     env, _ = jaxrl.make("Pendulum-v1")

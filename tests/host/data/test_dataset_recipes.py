@@ -130,10 +130,17 @@ def test_a_recipe_is_read_in_a_word():
 )
 def test_auto_is_what_is_tuned(id, algo):
     env, _ = jaxrl.make(id)
-    name, algorithm, hyper, total = dataset_recipes.learner(env)
+    name, algorithm, hyper, total, _ = dataset_recipes.learner(env)
     known = jaxrl.registry.settings(name, id)
     assert name == algo == algorithm.name and total == (known.total_steps if known else dataset_recipes.STEPS)
     assert all(getattr(hyper, field) == value for field, value in (known.hyper if known else {}).items())
+
+
+def test_a_recipe_brings_its_wrappers():
+    env, params = jaxrl.make("RepeatFirstEasy-v0")
+    found = dataset_recipes.learner(env, "ppo_rnn")
+    assert found.wrap == ("PreviousActionReward",)
+    assert set(found.algo.venv.env.observation_space(params).spaces) == {"obs", "previous_action", "previous_reward"}
 
 
 def test_training_is_that_of_train():

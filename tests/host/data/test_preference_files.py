@@ -13,9 +13,10 @@ from jaxrl.data import datasets, preferences
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.preferences import Preferences
 from jaxrl.host import cli
-from jaxrl.host.data import dataset_files, npz_files, preference_files, preference_recipes
+from jaxrl.host.data import dataset_files, npz_files, preference_files, preference_recipes, recorded_task
 from jaxrl.host.data.dataset_parts import about_of
 from jaxrl.host.run.fit import fit
+from jaxrl.wrappers import FlattenObservation
 
 ENV, PARAMS = jaxrl.make("Pendulum-v1")
 
@@ -92,7 +93,7 @@ def test_what_is_no_such_file(tmp_path, capsys):
     preference_files.write(path, found, about)
     steps = dataset_files.write(tmp_path / "steps.npz", found.steps, about)
     assert "has no pair.first, pair.label, pair.length" in refused(f"train cpl Pendulum-v1 --dataset {steps}", capsys)
-    assert "is a dataset of preferences: cpl and p_iql learn" in refused(
+    assert "is a dataset of preferences: cpl, oppo and p_iql learn" in refused(
         f"train bc Pendulum-v1 --dataset {path}", capsys
     )
     words = f"train cpl MountainCarContinuous-v0 --dataset {path}"
@@ -241,3 +242,42 @@ def test_a_training_is_gone_on_with(algo, tmp_path, capsys):
         f"resume {run} --total-steps 16 --no-progress --dataset {moved}", capsys
     )
     assert datasets.check(found.steps, ENV.action_space(PARAMS)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_wrappers_and_static_settings_of_a_run_stay_with_its_steps(tmp_path, capsys):
+    """From a wrapped run with --env settings to preferences, a learner and learned rewards, saying them once."""
+    run, path = tmp_path / "run", tmp_path / "p.npz"
+    small = "--no-tuned --config.num-envs 2 --config.hidden 4 --config.buffer-size 100 --total-steps 16 --no-progress"
+    wrap = ["PreviousActionReward", "FlattenObservation"]
+    small += " --eval-episodes 2 --eval-max-steps 5"
+    said(f"train dqn CompassWorld-v0 --env.size 6 {small} --wrap {' '.join(wrap)} --out {run}", capsys)
+    said(
+        f"dataset preferences {run} --labels regret --critic {run} --steps 300 --pairs 6 --length 4 --out {path}",
+        capsys,
+    )
+    found, about = preference_files.read(path)
+    assert about["wrap"] == wrap and about["env_settings"] == {"size": 6}
+    env, params = recorded_task.task_of(about, str(path))
+    assert env == jaxrl.load(run).env and found.steps.obs.shape[1:] == env.observation_space(params).shape
+    learner = tmp_path / "cpl"
+    words = "--config.hidden 4 --config.batch-size 4 --total-steps 2 --no-progress --eval-episodes 2 --eval-max-steps 5"
+    said(f"train cpl CompassWorld-v0 --dataset {path} {words} --out {learner}", capsys)
+    recipe = json.loads((learner / "config.json").read_text())["recipe"]
+    assert recipe["wrap"] == wrap and recipe["env_settings"]["size"] == 6 and jaxrl.load(learner).env == env
+    fitted = "--config.num-members 2 --config.hidden 4 --config.num-checks 1 --config.num-updates 2"
+    out = said(f"dataset relabel {path} {fitted} --out {tmp_path / 'learned.npz'}", capsys)
+    assert "of the 5 pairs that were learned" in out and "of 1 held out" in out
+    other = tmp_path / "other.npz"
+    said(f"dataset make CompassWorld-v0 --recipe random --steps 300 --out {other}", capsys)
+    assert "with other wrappers or --env settings than the steps'" in refused(
+        f"dataset preferences {other} --labels regret --critic {run} --length 4", capsys
+    )
+
+
+def test_a_task_that_words_do_not_make_again():
+    recipe = {"env_id": "Pendulum-v1", "env_settings": {}}
+    assert recorded_task.said_of(recipe, ENV) == {"env": "Pendulum-v1"}
+    with pytest.raises(ValueError, match="was wrapped or changed in Python, which a file of steps does not say"):
+        recorded_task.said_of(recipe, FlattenObservation(ENV))

@@ -1,0 +1,115 @@
+"""HERON: the tree's loss by hand, words of factors, units that do not count, and rewards that are made anew."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl.algos import heron
+from jaxrl.data.transitions import Transition
+
+KEY = jax.random.key(0)
+WORDS = ("obs[0]", "-|obs[2]|", "-|action[0]|")
+SMALL = dict(num_envs=2, num_steps=2, num_updates=2, batch_size=8, buffer_size=64, hidden=(8,), num_compared=4)
+HYPER = heron.Hyper(learning_starts=4, learning_rate=1e-2, reward_learning_rate=1e-2)
+
+
+def test_the_tree_and_its_loss_by_hand():
+    """Three steps, factors (done, cost): the first factor decides two pairs, the second the third one."""
+    factors = jnp.array([[0.0, -1.0], [1.0, -9.0], [0.0, -2.0]])
+    reward = jnp.array([0.5, 0.2, -0.3])
+    loss, accuracy, share = heron.tree_loss(reward, factors, jnp.zeros(2))
+    # 1 is better than 0 and than 2 (done); 0 is better than 2 (less cost).
+    by_hand = [math.log1p(math.exp(-(0.2 - 0.5))), math.log1p(math.exp(-(0.2 + 0.3))), math.log1p(math.exp(-0.8))]
+    np.testing.assert_allclose(loss, np.mean(by_hand), rtol=1e-6)
+    np.testing.assert_allclose([accuracy, share], [2 / 3, 1], rtol=1e-6)
+    # Costs deviate by 3.56: with a margin of a deviation 0 and 2 are not compared.
+    loss, accuracy, share = heron.tree_loss(reward, factors, jnp.array([0.0, 1.0]))
+    np.testing.assert_allclose(loss, np.mean(by_hand[:2]), rtol=1e-6)
+    np.testing.assert_allclose([accuracy, share], [1 / 2, 2 / 3], rtol=1e-6)
+    assert heron.tree_loss(reward, factors * 0, jnp.zeros(2))[0] == 0  # nothing is compared
+
+
+def test_words_of_factors():
+    obs, action = jnp.array([[1.0, -2.0, -3.0]]), jnp.array([[-0.5]])
+    step = Transition(obs, action, jnp.zeros(1), jnp.array([True]), 2 * obs)
+    words = ("obs[0]", "-|obs[2]|", "-action[0]", "terminated", "|next_obs[1]|")
+    np.testing.assert_array_equal(heron.factors_of(words, 3, 1)(step), [[1.0, -3.0, 0.5, 1.0, 4.0]])
+    for word, line in (
+        ("speed", "factor 'speed': it is obs"),
+        ("|obs[0]", "factor '|obs[0]': it is obs"),
+        ("obs", "factor 'obs': it is obs"),
+        ("terminated[0]", "it is obs"),
+        ("obs[3]", "factor 'obs[3]': obs has 3 numbers, 0 to 2"),
+    ):
+        with pytest.raises(ValueError) as error:
+            heron.factors_of((word,), 3, 1)
+        assert line in str(error.value)
+    with pytest.raises(ValueError, match="heron needs factors, the most important first, as --config.factors"):
+        heron.make(jaxrl.make("Pendulum-v1")[0])
+    for wrong, line in (
+        (dict(num_compared=1), "num_compared=1: it must be at least 2"),
+        (dict(factors=WORDS, margins=(1.0,)), "1 margins of 3 factors"),
+        (dict(margins=(-1.0,)), "each must be finite and at least 0"),
+    ):
+        with pytest.raises(ValueError, match=line):
+            heron.Config(**wrong)
+
+
+def in_units(units):
+    of = heron.factors_of(WORDS, 3, 1)
+    return lambda batch: of(batch) * jnp.array(units)
+
+
+def trained(algo, updates=6):
+    env, params = jaxrl.make("Pendulum-v1")
+
+    @jax.jit
+    def run(key):
+        state = algo.init(key, HYPER, params)
+        return state, *jax.lax.scan(lambda state, _: algo.update(state), state, length=updates)
+
+    return run(KEY)
+
+
+def test_a_factors_unit_is_of_no_account():
+    """Bit by bit, in units of powers of two; and every network is changed."""
+    env, _ = jaxrl.make("Pendulum-v1")
+    start, one, metrics = trained(heron.make(env, heron.Config(**SMALL, factors=WORDS)))
+    other = trained(heron.make(env, heron.Config(**SMALL), factors=in_units([1024.0, 0.25, 64.0])))[1]
+    jax.tree.map(np.testing.assert_array_equal, one.weights, other.weights)
+    moved = jax.tree.map(lambda x, y: bool(np.any(x != y)), start.weights, one.weights)
+    assert all(jax.tree.leaves(moved)), moved
+    assert np.isfinite(metrics["reward_loss"][-1]) and np.isfinite(metrics["critic_loss"][-1])
+
+
+def test_rewards_are_made_anew_or_stay():
+    """The true reward is in no batch; without relabelling what is stored is what the network then said."""
+    env, params = jaxrl.make("Pendulum-v1")
+    algo = heron.make(env, heron.Config(**SMALL, factors=WORDS, relabel=False))
+    state = algo.init(KEY, HYPER, params)
+    after, rollout = jax.jit(algo.collect)(state)
+    rule = algo.init.__self__.rule
+    np.testing.assert_allclose(
+        rollout.transition.reward, rule.raw(state.weights["reward"], rollout.transition), rtol=1e-5
+    )
+    renewed = heron.make(env, heron.Config(**SMALL, factors=WORDS))
+    stored = jax.jit(renewed.collect)(state)[1].transition.reward
+    assert (np.abs(stored) > 10 * np.abs(rollout.transition.reward)).all()  # the environment's, which no one reads
+    one = jax.jit(renewed.learn)(after, rollout)[0].weights
+    same = rollout._replace(transition=rollout.transition._replace(reward=stored))
+    jax.tree.map(np.testing.assert_array_equal, one, jax.jit(renewed.learn)(after, same)[0].weights)
+
+
+@pytest.mark.slow
+def test_learns_the_order_of_factors():
+    """On random steps of a pendulum: the reward tells pairs as the tree does."""
+    env, params = jaxrl.make("Pendulum-v1")
+    config = heron.Config(num_envs=16, num_steps=4, num_updates=8, batch_size=64, hidden=(32,), factors=WORDS)
+    algo = heron.make(env, config)
+    hyper = heron.Hyper(learning_starts=64, reward_learning_rate=3e-3, learning_rate=1e-3)
+    _, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 20_000, hyper, params))(KEY)
+    assert np.mean(metrics["accuracy"][-50:]) > 0.9

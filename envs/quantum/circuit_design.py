@@ -261,11 +261,11 @@ class CircuitDesign(Environment):
         wires, columns = molecules.molecule(self.molecule).num_qubits, max(6, int(state.time))
         canvas = Canvas(60 * columns + 60, 60 * wires + 50, columns + 1.0, (columns / 2 - 0.5, -wires / 2 + 0.9), WHITE)
         for q in range(wires):
-            canvas.line((-0.8, -float(q)), (columns - 0.2, -float(q)), 0.03, INK)
+            canvas.line([(-0.8, -float(q)), (columns - 0.2, -float(q))], 0.03, INK)
         for x, number in enumerate(np.asarray(state.circuit)[: int(state.time)]):
             name, on = self.gate_list[number]
             if name == "CNOT":
-                canvas.line((x, -float(on[0])), (x, -float(on[1])), 0.05, ORANGE)
+                canvas.line([(float(x), -float(on[0])), (float(x), -float(on[1]))], 0.05, ORANGE)
                 canvas.circle((float(x), -float(on[0])), 0.12, ORANGE)
                 canvas.circle((float(x), -float(on[1])), 0.26, ORANGE)
                 canvas.text((x - 0.11, -float(on[1])), "X", WHITE, size=16)

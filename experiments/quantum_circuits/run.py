@@ -20,14 +20,14 @@ from jaxrl.algos import dqn
 from jaxrl.host.run.run_folder import environment_of_run
 
 HERE, SEEDS, LOOKS = Path(__file__).parent, 10, 20
-TASKS = {"H2-2": (12, 10_000), "H2-4": (16, 40_000)}  # places of a circuit, steps
+TASKS = {"H2-2": (12, 10, 10_000), "H2-4": (12, 5, 12_000)}  # places of a circuit, gradient steps in a step, steps
 ARMS = ("random", "fixed", "moving")
 
 
 def measure(name, arm):
     """Success and gates (seeds, LOOKS) of greedy circuits in the course of training; of random ones (seeds, 100)."""
-    places, steps = TASKS[name]
-    env, params = jaxrl.make(f"CircuitDesign-{name}-v0", max_gates=places)
+    places, inside, steps = TASKS[name]
+    env, params = jaxrl.make(f"CircuitDesign-{name}-v0", max_gates=places, num_gradient_steps=inside)
     keys = jax.random.split(jax.random.key(0), SEEDS)
     if arm == "random":
         many = jax.jit(jax.vmap(lambda key: jax.lax.map(
@@ -59,7 +59,7 @@ def table(rows):
             continue
         ends, least = success[:, -1], np.where(success, gates, np.nan)
         first = [int(np.argmax(s)) + 1 if s.any() else LOOKS for s in success]
-        every = TASKS[name.split("/")[0]][1] // LOOKS
+        every = TASKS[name.split("/")[0]][2] // LOOKS
         best = np.nanmin(least, 1) if success.any() else least[:, 0]
         mean = gates[ends, -1].mean() if ends.any() else np.nan
         ever = f"{success.any(1).sum()} of {SEEDS}, {np.nanmean(best):.1f}"

@@ -243,10 +243,14 @@ def placed(*gates: str):
     return find
 
 
-def tours(env, params, cap, count=32):
-    """Of drawn ones, one after another: the table of one has ten million rows."""
-    best = jax.jit(lambda key: env.optimal_value(env.generate(key, params)))
-    return Sample([best(key) for key in jax.random.split(jax.random.key(0), count)], "levels")
+def drawn_levels(count: int):
+    """The best returns of drawn levels, one after another: the table of a tour has ten million rows."""
+
+    def find(env, params, cap):
+        best = jax.jit(lambda key: env.optimal_value(env.generate(key, params)))
+        return Sample([best(key) for key in jax.random.split(jax.random.key(0), count)], "levels")
+
+    return find
 
 
 # ---- bandits
@@ -346,7 +350,8 @@ ROWS: list[tuple[str, str, Any]] = [
     ("CircuitDesign-H2-2-v0", "a circuit of two gates", placed("RY 0", "CNOT 0 1")),
     ("CircuitDesign-H2-4-v0", "a circuit of six gates",
      placed("RX 0", "RX 1", "RY 2", "CNOT 2 3", "CNOT 2 0", "CNOT 2 1")),
-    ("TSP-v0", BEST, tours),
+    ("Knapsack-v0", BEST, drawn_levels(256)),
+    ("TSP-v0", BEST, drawn_levels(32)),
     ("CVRP-v0", "the nearest customer first", by(lambda s, o, p: cvrp.greedy(o))),
     ("PointMass-v0 Reacher-v0", f"iLQR {PLAN}", planned(planning.ilqr)),
     ("CartPoleSwingUp-v0 DoublePendulum-v0", f"CEM {PLAN}", planned(planning.cem)),

@@ -53,7 +53,6 @@ EXACT = {
     "GridWorld-*": None,
     "Darkroom-v0": None,
     "DelayedChain-v0": None,
-    "Knapsack-v0": None,
     "Maze-*": kit.optimal_value,
 }
 """Ids whose best return is known exactly, by their own `levels.optimal_value` (None) or by this function."""

@@ -61,14 +61,19 @@ def _ways(distance: Float[Array, "n n"]) -> Float[Array, "sets others"]:
     between, bits = distance[1:, 1:], 1 << np.arange(m)
     sets = np.arange(2**m)
     size = ((sets[:, None] & bits) > 0).sum(1)
+    # The sets by size, each row as long as the longest: a loop over rows compiles once, and nothing is folded.
+    rows = [sets[size == members] for members in range(2, m + 1)]
+    longest = max(map(len, rows), default=1)
+    rows = np.array([np.resize(row, longest) for row in rows], np.int32).reshape(-1, longest)
     cost = jnp.full((2**m, m), jnp.inf, distance.dtype).at[bits, np.arange(m)].set(distance[0, 1:])
-    for members in range(2, m + 1):
-        which = sets[size == members]
+
+    def grow(cost: Array, which: Array) -> tuple[Array, None]:
         last = (which[:, None] & bits) > 0
-        without = np.where(last, which[:, None] ^ bits, 0)
+        without = jnp.where(last, which[:, None] ^ bits, 0)
         arrived = jnp.min(cost[without] + between.T, -1)  # (sets, last, the one before)
-        cost = cost.at[which].set(jnp.where(last, arrived, jnp.inf))
-    return cost
+        return cost.at[which].set(jnp.where(last, arrived, jnp.inf)), None
+
+    return jax.lax.scan(grow, cost, rows)[0]
 
 
 def held_karp(distance: Float[Array, "n n"]) -> tuple[Float[Array, ""], Integer[Array, " n"]]:

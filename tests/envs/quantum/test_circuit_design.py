@@ -180,6 +180,14 @@ def test_two_gates_prepare_hydrogen_on_two_qubits():
     assert loose.terminated and loose.reward == 5 and not loose.info["success"]
 
 
+@pytest.mark.optimised
+def test_six_gates_prepare_hydrogen_on_four_qubits():
+    env, params = jaxrl.make("CircuitDesign-H2-4-v0")
+    steps = play(env, params, ["RX 0", "RX 1", "RY 2", "CNOT 2 3", "CNOT 2 0", "CNOT 2 1"])
+    assert [bool(step.info["success"]) for step in steps] == [False] * 5 + [True]
+    assert steps[-1].info["energy"] - params.ground_energy < 1e-5
+
+
 def test_a_full_circuit_ends_and_repeated_gates_are_masked():
     env = CircuitDesign(max_gates=4)
     names = [str(gate) for gate in env.gate_list]

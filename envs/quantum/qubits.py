@@ -12,7 +12,6 @@ and channels: Nielsen and Chuang, "Quantum computation and quantum information",
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -54,7 +53,10 @@ class Gates(NamedTuple):
 
 def on_qubits(matrices: dict[int, np.ndarray], num_qubits: int) -> np.ndarray:
     """The Kronecker product (D, D) with `matrices` (2, 2) on some qubits and the identity on the others."""
-    return functools.reduce(np.kron, [matrices.get(q, PAULI["I"]) for q in range(num_qubits)])
+    product = np.eye(1, dtype=complex)
+    for q in range(num_qubits):
+        product = np.kron(product, matrices.get(q, PAULI["I"]))
+    return product
 
 
 def gates_on(num_qubits: int, names: tuple[str, ...]) -> list[Gate]:

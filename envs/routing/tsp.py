@@ -20,6 +20,7 @@ Cities are uniform in the unit square. An episode draws its own (`params.fresh`)
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -132,14 +133,14 @@ class TSP(Environment):
 
     def render(self, state: State, params: Params) -> np.ndarray:
         canvas = Canvas(400, 430, 1.1, (0.5, 0.54), WHITE)
-        cities, left = np.asarray(state.cities), np.asarray(state.left)
+        left, places = np.asarray(state.left), [(float(x), float(y)) for x, y in np.asarray(state.cities)]
         tour = [i for i in np.argsort(state.order, kind="stable") if not left[i]]
         way = [*tour, 0] if not left.any() else tour
         for a, b in zip(way[:-1], way[1:], strict=True):
-            canvas.line([tuple(map(float, cities[i])) for i in (a, b)], 0.008, BLUE)
-        for i, (x, y) in enumerate(cities):
-            canvas.circle((float(x), float(y)), 0.018 if i else 0.026, INK if not i else GREY if left[i] else BLUE)
-        canvas.circle(tuple(map(float, cities[int(state.origin)])), 0.03, ORANGE, 0.006)
-        total = float(sum(np.linalg.norm(cities[a] - cities[b]) for a, b in zip(way[:-1], way[1:], strict=True)))
+            canvas.line([places[a], places[b]], 0.008, BLUE)
+        for i, place in enumerate(places):
+            canvas.circle(place, 0.018 if i else 0.026, INK if not i else GREY if left[i] else BLUE)
+        canvas.circle(places[int(state.origin)], 0.03, ORANGE, 0.006)
+        total = sum(math.dist(places[a], places[b]) for a, b in zip(way[:-1], way[1:], strict=True))
         canvas.caption(f"{left.sum()} cities are left, way so far {total:.2f}")
         return canvas.image()

@@ -57,14 +57,14 @@ def table(rows):
             share, mean = success.mean(), gates[success].mean()
             print(f"| {name.replace('/', ' | ')} | {share:.0%} of circuits | {mean:.1f} | | |")
             continue
-        ends, least = success[:, -1], np.where(success, gates, np.nan)
-        first = [int(np.argmax(s)) + 1 if s.any() else LOOKS for s in success]
+        ends, first = success[:, -1], np.where(success.any(1), success.argmax(1) + 1, np.inf)
         every = TASKS[name.split("/")[0]][2] // LOOKS
-        best = np.nanmin(least, 1) if success.any() else least[:, 0]
-        mean = gates[ends, -1].mean() if ends.any() else np.nan
-        ever = f"{success.any(1).sum()} of {SEEDS}, {np.nanmean(best):.1f}"
+        best = [row[there].min() for row, there in zip(gates, success, strict=True) if there.any()]
+        mean = f"{gates[ends, -1].mean():.1f}" if ends.any() else "-"
+        ever = f"{len(best)} of {SEEDS}" + (f", {np.mean(best):.1f}" if best else "")
+        steps = f"{np.median(first) * every:,.0f}" if np.isfinite(np.median(first)) else "never"
         name = name.replace("/", " | ")
-        print(f"| {name} | {ends.sum()} of {SEEDS} | {mean:.1f} | {ever} | {np.median(first) * every:,.0f} |")
+        print(f"| {name} | {ends.sum()} of {SEEDS} | {mean} | {ever} | {steps} |")
 
 
 def main():

@@ -73,7 +73,7 @@ def _ways(distance: Float[Array, "n n"]) -> Float[Array, "sets others"]:
         arrived = jnp.min(cost[without] + between.T, -1)  # (sets, last, the one before)
         return cost.at[which].set(jnp.where(last, arrived, jnp.inf)), None
 
-    return jax.lax.scan(grow, cost, rows)[0]
+    return jax.lax.scan(grow, cost, jnp.asarray(rows))[0]
 
 
 def held_karp(distance: Float[Array, "n n"]) -> tuple[Float[Array, ""], Integer[Array, " n"]]:

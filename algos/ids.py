@@ -106,6 +106,7 @@ CURRICULA: dict[str, tuple[str, str]] = {
     "alp_gmm": ("curricula.alp_gmm", "points"),
     "covar_gmm": ("curricula.covar_gmm", "points"),
     "dr": ("curricula.dr", "levels"),
+    "moving_threshold": ("curricula.moving_threshold", "points"),
     "oracle_teacher": ("curricula.oracle_teacher", "points"),
     "paired": ("curricula.paired", "levels"),
     "plr": ("curricula.plr", "levels"),

@@ -46,6 +46,8 @@ SHORT = (
         "MemoryAllocation-v0",
         "JaxNav-v0",
         "RockSample-7-8-v0",
+        "CircuitDesign-H2-2-v0",
+        "TSP-v0",
     ),
     *("ppo:CartPole-v1,num_envs=2048,num_steps=64", "ppo:MiniGrid-DoorKey-8x8-v0,num_envs=2048,num_steps=64"),
     *("ppo_rnn:CartPole-v1", "dqn:CartPole-v1", "sac:Pendulum-v1", "pqn:CartPole-v1", "a2c:CartPole-v1"),

@@ -55,6 +55,8 @@ FAMILIES: dict[str, Family] = {
     "motor": Family("Electric motors", "motor.md"),
     "physics": Family("Physics", "physics.md"),
     "navigation": Family("Robot navigation", "navigation.md"),
+    "routing": Family("Knapsacks and tours", "routing.md"),
+    "quantum": Family("Quantum circuits", "quantum.md"),
     "memory": Family("Tasks that need memory", "memory.md"),
     "bandits": Family("Bandits", "bandits.md"),
     "bandits.restless": Family("Restless and coupled bandits", "restless.md"),

@@ -20,6 +20,7 @@ from jaxrl.envs.bandits import coupled, linear
 from jaxrl.envs.classic import fishery, lettuce_greenhouse
 from jaxrl.envs.quadcopter.control import cascade
 from jaxrl.envs.quadcopter.control.setpoints import Setpoint
+from jaxrl.envs.routing import cvrp
 from jaxrl.envs.tabular.generalization import button_grid, pan_flute, proc_maze
 from jaxrl.evaluation import episodes
 from jaxrl.exact import planning
@@ -229,6 +230,29 @@ def risen(height: float):
     return target
 
 
+# ---- circuits, tours
+
+
+def placed(*gates: str):
+    """By the gates of a known circuit, in their order."""
+
+    def find(env, params, cap):
+        order = jnp.asarray([[str(gate) for gate in env.gate_list].index(name) for name in gates])
+        return by(lambda state, obs, params: order[state.time % len(gates)], 2)(env, params, cap)
+
+    return find
+
+
+def drawn_levels(count: int):
+    """The best returns of drawn levels, one after another: the table of a tour has ten million rows."""
+
+    def find(env, params, cap):
+        best = jax.jit(lambda key: env.optimal_value(env.generate(key, params)))
+        return Sample([best(key) for key in jax.random.split(jax.random.key(0), count)], "levels")
+
+    return find
+
+
 # ---- bandits
 
 
@@ -323,6 +347,12 @@ ROWS: list[tuple[str, str, Any]] = [
     ("RockSample-*", f"{REMEMBERED}: each good rock, since looking costs nothing",
      lambda env, params, cap: params.exit_reward + env.num_rocks * params.good_reward / 2),
     ("Battleship-3x3-v0", REMEMBERED, 5.5),
+    ("CircuitDesign-H2-2-v0", "a circuit of two gates", placed("RY 0", "CNOT 0 1")),
+    ("CircuitDesign-H2-4-v0", "a circuit of six gates",
+     placed("RX 0", "RX 1", "RY 2", "CNOT 2 3", "CNOT 2 0", "CNOT 2 1")),
+    ("Knapsack-v0", BEST, drawn_levels(256)),
+    ("TSP-v0", BEST, drawn_levels(32)),
+    ("CVRP-v0", "the nearest customer first", by(lambda s, o, p: cvrp.greedy(o))),
     ("PointMass-v0 Reacher-v0", f"iLQR {PLAN}", planned(planning.ilqr)),
     ("CartPoleSwingUp-v0 DoublePendulum-v0", f"CEM {PLAN}", planned(planning.cem)),
     ("MemoryAllocation-v0", "a solution, which each problem has", 1),

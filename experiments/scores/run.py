@@ -49,7 +49,12 @@ SOLVED = {
     "Ant-v5": 6000,
 }
 """The returns from which Gymnasium calls a task solved, `reward_threshold` in the registry of version 1.4."""
-EXACT = {"GridWorld-*": None, "Darkroom-v0": None, "DelayedChain-v0": None, "Maze-*": kit.optimal_value}
+EXACT = {
+    "GridWorld-*": None,
+    "Darkroom-v0": None,
+    "DelayedChain-v0": None,
+    "Maze-*": kit.optimal_value,
+}
 """Ids whose best return is known exactly, by their own `levels.optimal_value` (None) or by this function."""
 SEARCHED = ("MiniGrid-", "BabyAI-")
 """Prefixes of ids whose best returns are searched for (`optima.py`)."""

@@ -1,1 +1,1 @@
-"""Mathematics with known answers: exact solvers, indices, mixtures, planners, temporal logic."""
+"""Mathematics with known answers: exact solvers, indices, mixtures, planners, temporal logic, knapsacks and tours."""

@@ -266,6 +266,11 @@ stored = [r[name]["lap_time"] for name in racing_baseline.tracks.TRACKS]
         file="racing_baseline.json",
         tolerance=0.002,
     ),
+    "quantum_circuits": Cell(
+        """
+again, stored = run.measure("H2-2", "random")[0].mean(1), np.mean(r["rows"]["H2-2/random"]["success"], 1)
+"""
+    ),
     "rdd_counts": Cell(
         """
 keys = jax.random.split(jax.random.key(0), r["seeds"])

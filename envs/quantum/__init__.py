@@ -1,0 +1,1 @@
+"""Tasks on quantum computers of few qubits, simulated exactly."""

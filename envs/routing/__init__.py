@@ -1,0 +1,1 @@
+"""Combinatorial optimisation by construction: each state is the rest of the problem."""

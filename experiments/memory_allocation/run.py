@@ -1,6 +1,6 @@
 """How much of MiniMalloc's problems do rules place, and how much does PPO?
 
-    python experiments/memory_allocation/run.py [--steps 500000] [--seeds 3]
+python experiments/memory_allocation/run.py [--steps 500000] [--seeds 3]
 """
 
 import argparse

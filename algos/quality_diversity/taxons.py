@@ -59,6 +59,7 @@ class Config(novelty_search.Config):
     warm_up: int = 30  # generations by novelty alone
     trained: bool = True  # False: the autoencoder stays as it was drawn, a control
     optimizer: str = "adam"  # of the autoencoder; a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -261,7 +262,9 @@ def make(env: Environment | VectorEnv, config: Config = Config(), *, network: Ne
 
     Raises ValueError for what `behaviour.parts` refuses.
     """
-    learner = _Taxons(*behaviour.parts("taxons", env, config, network), optimizer=optimizer_of(config.optimizer))
+    learner = _Taxons(
+        *behaviour.parts("taxons", env, config, network), optimizer=optimizer_of(config.optimizer, eps=config.adam_eps)
+    )
     return algorithm_of("taxons", learner, Hyper, learner.steps_per_update)
 
 

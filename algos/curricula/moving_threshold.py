@@ -47,8 +47,8 @@ class Hyper:
 
     start: jax.Array = 1.0  # x at the start, and the most that it becomes again
     shrink: jax.Array = 0.5  # factor of x after enough successes
-    num_successes: jax.Array = 25.0
-    patience: jax.Array = 500.0  # episodes
+    num_successes: jax.Array = 25.0  # at the present bar, after which it is lowered
+    patience: jax.Array = 500.0  # episodes at it without so many, after which it is raised
 
 
 @pytree

@@ -45,6 +45,19 @@ again = linear_q.measure(3, 16, "Q-learning without an end", 10)["error"]
 again, stored = (np.log10(x) for x in (again, r["LinearQ"][name]["error"]))  # a few are thousands of times the others
 """
     ),
+    "bq_nco": Cell(
+        """
+import rests
+from jaxrl.envs.routing import knapsack
+key = jax.random.split(jax.random.key(0), 3)[2]
+env = knapsack.Knapsack(50, rests.CAPACITY)
+params = env.default_params.replace(capacity=jnp.int32(12_500))
+levels = jax.vmap(env.generate, (0, None))(jax.random.split(key, r["settings"]["tested"]), params)
+best = jax.jit(lambda x: jax.lax.map(env.optimal_value, x))(levels)
+again, stored = 100 * (1 - rests.returns(env, knapsack.greedy, levels) / best), r["seeds"][0]["50"]["greedy"]
+""",
+        tolerance=1e-3,
+    ),
     "combination_lock": Cell(
         """
 run.ARMS, run.ITERATIONS = {"HNPG": run.ARMS["HNPG"]}, 45  # it has solved the lock by then

@@ -82,7 +82,7 @@ class Config(learner.Config):
 class Hyper(ddpg.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    reward_learning_rate: jax.Array = 1e-4
+    reward_learning_rate: jax.Array = 1e-4  # of the reward
     moment_step: jax.Array = 0.01  # of the running mean and variance of rewards, each gradient step
 
 

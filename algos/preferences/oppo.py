@@ -90,7 +90,8 @@ class Encoder(nn.Module):
         everything = jnp.ones((*x.shape[:-2], length, length), bool)
         for _ in range(self.layers):
             block = Block(self.width, 4 * self.width, 1, True, False)
-            x = block.mix(x, *block.split(x), everything)
+            query, key, value = block.split(x)
+            x = block.mix(x, query, key, value, everything)
         return Dense(self.context_size)(jnp.mean(nn.LayerNorm()(x), -2))
 
 

@@ -183,8 +183,8 @@ class _SPO:
         def prefers(outcome: Array, other: Array) -> Array:
             return self.prefers(outcome, other, state.hyper)
 
-        flat = on_policy.flattened((rollout.outcome, done))
-        rate, compared, num_compared = win_rates(*flat, state.compared, state.num_compared, prefers)
+        outcome, ended = on_policy.flattened((rollout.outcome, done))
+        rate, compared, num_compared = win_rates(outcome, ended, state.compared, state.num_compared, prefers)
         final = steps._replace(reward=rate.reshape(done.shape), terminated=done, truncated=jnp.zeros_like(done))
         state, metrics = self.ppo.learn(state, final)
         episodes = jnp.sum(done)

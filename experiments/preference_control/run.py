@@ -12,60 +12,16 @@ import time
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import oracle
+from compared_learners import EPISODES, LEARNERS, SHARE, judged_on, learned
 
-import jaxrl
-from jaxrl.algos import cpl, p_iql
-from jaxrl.data import preferences
 from jaxrl.host.data.recording import returns_of
 from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
-STEPS, PAIRS, LENGTH, SHARE, UPDATES, EPISODES = 20_000, 2_000, 16, 0.5, 4_000, 50
-SMALL = dict(num_updates=100, batch_size=32, hidden=(64, 64))
-LEARNERS = {
-    "cpl": (cpl, cpl.Hyper(learning_rate=3e-4, cloning_steps=1_000, warmup_steps=100)),
-    "p_iql": (p_iql, p_iql.Hyper(learning_rate=3e-4, reward_steps=1_500)),
-    "cloning": (cpl, cpl.Hyper(learning_rate=3e-4, cloning_steps=UPDATES)),
-}
 SETTINGS = [(task, labels, name) for name in LEARNERS for task in oracle.TASKS for labels in ("regret", "return")]
 SETTINGS = [x for x in SETTINGS if x[1:] != ("return", "cloning")]  # which looks at no label
-
-
-def compared(task, labels):
-    """Preferences of the task's data, error-free, by minus the regret or by the return."""
-    steps, values = oracle.data(task, STEPS, SHARE, 0)
-    first = preferences.uniform_queries(np.random.default_rng(0), steps, PAIRS, LENGTH)
-    by = (oracle.GAMMA, values) if labels == "regret" else (1.0, None)
-    score, apart = (of(steps, first, LENGTH, *by) for of in (preferences.scores, preferences.rounding))
-    label = np.asarray(preferences.labels(jax.random.key(0), jnp.asarray(score, jnp.float32), rounding=apart))
-    return preferences.Preferences(steps, first, label, LENGTH)
-
-
-def judged_on(task):
-    """The task of evaluations: of the maze from its far end alone."""
-    made = oracle.TASKS[task]() if task == "Pendulum" else oracle.maze("first")
-    return made.env, made.params
-
-
-def learned(task, labels, name, seeds):
-    """Mean returns, a seed each."""
-    module, hyper = LEARNERS[name]
-    env, params = judged_on(task)
-    replay = preferences.stored(compared(task, labels), env.action_space(params))
-    algo = module.make(env, module.Config(**SMALL), replay=replay)
-
-    @jax.jit
-    @jax.vmap
-    def run(key):
-        train_key, eval_key = jax.random.split(key)
-        state, _ = jaxrl.train(algo, train_key, UPDATES, hyper, params)
-        found = jaxrl.evaluate(algo, algo.policy(state), eval_key, env, params, num_episodes=EPISODES)
-        return found.returns.mean(), found.lengths.mean()
-
-    return run(jax.random.split(jax.random.key(1), seeds))
 
 
 def table(results):

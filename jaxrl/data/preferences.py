@@ -218,7 +218,8 @@ def scores(
         reward, terminated, ends = _parts(dataset, first, length, values)
         if ends is None:
             return np.asarray(returns_of(reward, gamma))
-        return -np.asarray(regrets_of(reward, terminated, *ends, gamma))
+        before, after = ends
+        return -np.asarray(regrets_of(reward, terminated, before, after, gamma))
 
 
 def rounding(

@@ -439,6 +439,22 @@ found = run.row(*run.ABLATIONS[name], 10, 1.0)
 again, stored = (np.nanmean(np.array(x["curve"], float), 1) for x in (found, r["rows"][name]))
 """
     ),
+    "over_optimisation": Cell(
+        """
+curve = run.one(0)["gold itself"]
+again, stored = curve[2], r["curves"][0]["gold itself"][2]
+""",
+        tolerance=0.01,
+    ),
+    "preference_control": Cell(
+        """
+from jaxrl.host.data.recording import returns_of
+env, params = run.judged_on("Pendulum")
+again = [returns_of(env, params, run.oracle.behaviour("Pendulum", 1.0), jax.random.key(2), run.EPISODES, 200).mean()]
+stored = [r["who"]["Pendulum"]["oracle"]]
+""",
+        tolerance=0.5,
+    ),
     "preferences": Cell(
         """
 jax.config.update("jax_enable_x64", True)

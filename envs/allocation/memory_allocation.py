@@ -169,7 +169,7 @@ class MemoryAllocation(Environment):
     def default_params(self) -> Params:
         if self.problem:
             lower, upper, size = jnp.asarray(problems()[self.problem]).T
-            return strongly_typed(Params(lower, upper, size, jnp.int32(CAPACITY), fresh=False))
+            return strongly_typed(Params(lower, upper, size, jnp.int32(CAPACITY), fresh=jnp.bool_(False)))
         lower, upper, size = draw(jax.random.key(0), self.num_buffers)
         return strongly_typed(Params(lower, upper, size, jnp.int32(LENGTH)))
 

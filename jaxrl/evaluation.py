@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, check_key, deployment
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, strongly_typed
-from jaxrl.math import fast_key
+from jaxrl.math import fast_key, rarely
 
 
 class EpisodeStats(NamedTuple):
@@ -86,6 +86,8 @@ def evaluate(
     act = functools.partial(actor(algo, env, greedy), policy)
     agents = (env.num_agents,) if env.num_agents > 1 else ()
     carry = algo.initial_carry((num_episodes, *agents))
+    if not jnp.issubdtype(jnp.result_type(hold), jnp.integer):
+        raise ValueError(f"hold={hold}: steps are whole numbers.")
     if not (is_concrete(hold) and hold == 1):
         keys = jax.random.split(fast_key(key), num_episodes)
         obs, state = jax.eval_shape(jax.vmap(env.reset, (0, None)), keys, strongly_typed(env_params))
@@ -101,7 +103,7 @@ def held(act: Callable[..., tuple[Any, Any]], carry: Any, hold: Any, action: Any
     def act_or_repeat(key, env_state, obs, env_params, past):
         steps, action, carry = past
         seen = key, env_state, obs, env_params, carry
-        action, carry = jax.lax.cond(steps % hold == 0, lambda: act(*seen), lambda: (action, carry))
+        action, carry = rarely(steps % hold == 0, lambda: act(*seen), (action, carry))
         return action, (steps + 1, action, carry)
 
     return act_or_repeat, (jnp.int32(0), jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), action), carry)

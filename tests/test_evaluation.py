@@ -126,6 +126,13 @@ def test_slow_decisions_equal_the_wrapper_that_repeats_actions(tasks):
     assert run._cache_size() == 1 and means[0] == 40 > means[2]
 
 
+def test_steps_of_holding_are_whole_and_positive(tasks):
+    env, params = tasks["deterministic"]
+    for hold, message in ((1.5, "hold=1.5: steps are whole numbers"), (0, "hold=0: it must be at least 1")):
+        with pytest.raises(ValueError, match=message):
+            evaluate(LEAN, POLICY, jax.random.key(3), env, params, num_episodes=1, hold=hold)
+
+
 def test_the_cap_leaves_episodes_unfinished_and_the_time_limit_does_not(tasks):
     env, params = tasks["negative"]
 

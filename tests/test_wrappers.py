@@ -500,11 +500,12 @@ def test_an_action_is_taken_again_until_the_episode_ends(noise):
     np.testing.assert_array_equal(one[1], plain[1])
 
 
-def test_wrappers_can_be_taken_off():
+def test_how_often_actions_are_repeated_can_be_changed_inside_other_wrappers():
     env = jaxrl.make("CartPole-v1")[0]
     both = PreviousActionReward(ActionRepeat(FrameStack(env, 2), 4))
-    assert by_name.without(both, ActionRepeat) == PreviousActionReward(FrameStack(env, 2))
-    assert by_name.without(both, StickyActions) == both and by_name.without(env, ActionRepeat) == env
+    assert by_name.repeated(both, 3) == PreviousActionReward(ActionRepeat(FrameStack(env, 2), 3))
+    assert by_name.repeated(env, 3) == env
+    assert [by_name.repeats(x) for x in (env, both, ActionRepeat(both, 2))] == [1, 4, 8]
 
 
 @pytest.mark.parametrize(

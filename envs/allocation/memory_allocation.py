@@ -146,7 +146,8 @@ def largest_first(obs: dict[str, Array]) -> Integer[Array, ""]:
 def lowest_first(obs: dict[str, Array]) -> Integer[Array, ""]:
     """The buffer that would lie lowest now, of several the largest: it leaves the fewest holes."""
     _, _, size, offset, _ = obs["buffers"].T
-    return jnp.argmax(jnp.where(obs["action_mask"], size - 1e3 * offset, -jnp.inf)).astype(jnp.int32)
+    offset = jnp.where(obs["action_mask"], offset, jnp.inf)
+    return jnp.argmax(jnp.where(offset == jnp.min(offset), size, -1)).astype(jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +185,7 @@ class MemoryAllocation(Environment):
         which_key, share_key = jax.random.split(key)
         which = jnp.arange(self.num_buffers) == jax.random.randint(which_key, (), 0, self.num_buffers)
         smaller = jnp.ceil(params.size * jax.random.uniform(share_key, minval=0.5)).astype(params.size.dtype)
-        return params.replace(size=jnp.where(which, smaller, params.size))
+        return params.replace(size=jnp.where(which, smaller, params.size), fresh=jnp.bool_(False))
 
     def optimal_value(self, params: Params) -> Float[Array, ""]:
         """1: there is a solution, of MiniMalloc's problems and of what `generate` and `mutate` make."""

@@ -34,8 +34,8 @@ winter; `generate` draws another season and climate.
 Action: carbon dioxide, ventilation, heating, each a share of the largest, in [0, 1], clipped. Reward, in Dutch guilders
 a square metre as in the paper: `price` times the growth of X_d, less what carbon dioxide and heat cost; and less a
 price, which is ours, of each degree and each percent of relative humidity beyond bounds. These are what public code of
-controllers for this model has: 10 to 15 degrees in the dark, 15 to 20 in the light, at most 70 %. Results:
-docs/envs/greenhouse.md.
+controllers for this model has: 10 to 15 degrees in the dark, 15 to 20 in the light, at most 70 %. Scores:
+docs/scores.md.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ both, b for who hunts alone, c and d for hares, a > c, d > b, a + d > b + c) end
 
     gamma = 2 t (1 - t) (a - b - c + d) D / ((1 - t) (a - c) - t (d - b)),    D = (1 - t) (a - b) + t (c - d)
 
-with t the tremble, and the risk-dominant one alone is left (`stag_hunt_switch`): the slope of the objective in the
-probability of the stag, at 1 - t for both.
+with t the tremble, and play from there ends at hares for both (`stag_hunt_switch`), the risk-dominant equilibrium
+where d - b > a - c: the slope of the objective in the probability of the stag, at 1 - t for both.
 
 Deviations: fictitious play with exact best responses where the paper's are smoothed, so `gap` says how near an
 equilibrium it came; `tremble` is ours; two players. The paper's code is not published. Pure functions of arrays; `vmap`

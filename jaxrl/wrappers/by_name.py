@@ -44,12 +44,18 @@ def _setting(word: str, each: str, known: Sequence[str]) -> tuple[str, Any]:
     return name, int(value)
 
 
-def without(env: Environment, wrapper: type) -> Environment:
-    """The environment without wrappers of this class, the others around it as they were."""
-    if isinstance(env, wrapper):
-        return without(env.env, wrapper)
+def repeats(env: Any) -> int:
+    """Steps of the task in a decision: the product of `ActionRepeat`s around it."""
     inner = getattr(env, "env", None)
-    return env if inner is None else dataclasses.replace(env, env=without(inner, wrapper))
+    return (env.repeat if isinstance(env, ActionRepeat) else 1) * (1 if inner is None else repeats(inner))
+
+
+def repeated(env: Any, repeat: int) -> Environment:
+    """The environment whose `ActionRepeat` takes each action `repeat` times, other wrappers as they were."""
+    if isinstance(env, ActionRepeat):
+        return dataclasses.replace(env, repeat=repeat)
+    inner = getattr(env, "env", None)
+    return env if inner is None else dataclasses.replace(env, env=repeated(inner, repeat))
 
 
 def unwrapped(env: Environment) -> Environment:

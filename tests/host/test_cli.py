@@ -440,6 +440,19 @@ def test_resume_goes_on_bit_for_bit(run, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.light
+def test_runs_that_repeat_actions_are_judged_at_other_numbers_of_steps(tmp_path):
+    """What remembers observations is outside of ActionRepeat and sees decisions, as in training."""
+    words = f"--wrap ActionRepeat:repeat=4 FrameStack:length=2 --total-steps 32 {EVALUATION} {TINY}"
+    folder = tmp_path / "run"
+    good(f"train ppo CartPole-v1 {words} --out {folder}")
+    plain = good(f"eval {folder} --episodes 3 --act greedy --key 1").splitlines()[-2:]
+    held = good(f"eval {folder} --episodes 3 --act greedy --key 1 --hold 4 1").splitlines()
+    same = next(line for line in held if line.startswith("held for 4"))
+    assert same.split("return ")[1] in plain[0] + plain[1] and held[0].startswith("held for 1")
+
+
+@pytest.mark.slow
+@pytest.mark.light
 def test_wrappers_are_around_the_task_in_every_command(tmp_path, monkeypatch):
     recurrent = f"{TINY} --config.rnn-size 8 --config.num-minibatches 1"
     words = f"--wrap PreviousActionReward --total-steps 32 {EVALUATION} {recurrent}"

@@ -27,8 +27,8 @@ def evaluate_command(args: list[str]) -> int:
         act: Act | None = None
         """How the policy acts. Default: as the algorithm is deployed, which the result says."""
         hold: tuple[int, ...] = ()
-        """Steps for which each action is held, as where decisions are slow: 1 2 4 8 shows what that costs. In place of
-        the run's own ActionRepeat."""
+        """Steps for which each action is held, as where decisions are slow: 1 2 4 8 shows what that costs. A run
+        with ActionRepeat repeats so often instead."""
         attack: tuple[str, ...] = ()
         """Attacks and their strengths, each alone, as random=0.1 policy=0.1 action=0.2. random and policy move each
         number of the observation by up to the strength, by chance or as changes the policy's action most; action mixes
@@ -50,8 +50,7 @@ def evaluate_command(args: list[str]) -> int:
     from jaxrl.algorithm import deployment
     from jaxrl.evaluation import evaluate
     from jaxrl.host.run import ram
-    from jaxrl.wrappers import ActionRepeat
-    from jaxrl.wrappers.by_name import without
+    from jaxrl.wrappers.by_name import repeated, repeats
     from jaxrl.zoo import policies_of
 
     choose = None
@@ -71,9 +70,6 @@ def evaluate_command(args: list[str]) -> int:
     parts = {"the episodes": len(which) * flags.episodes * ram.episode_size(task, params)}
     ram.require_room(parts, f"--episodes {flags.episodes}", "evaluate fewer at once")
 
-    if flags.hold:
-        task = without(task, ActionRepeat)
-
     how: dict[str, Any] = {"num_episodes": flags.episodes, "max_steps": cap, "greedy": greedy_of(flags.act)}
 
     def returns(policy, key, hold=1):
@@ -83,8 +79,18 @@ def evaluate_command(args: list[str]) -> int:
     keys = jax.random.split(key_of(flags.key, "--key"), seeds)[at]
     policies = jax.tree.map(lambda x: x[at], policies)
     if flags.hold:
+        decision = repeats(task)
         run = jax.jit(jax.vmap(returns, (0, 0, None)))
-        print_held(flags.hold, lambda hold: np.asarray(run(policies, keys, hold).returns.mean(1)), task, params, cap)
+
+        def held(hold):
+            """Mean returns, one a seed. What remembers observations sees those of decisions, as it did in training."""
+            if decision == 1:
+                return np.asarray(run(policies, keys, np.int32(hold)).returns.mean(1))
+            slow = how if cap is None else {**how, "max_steps": -(-cap * decision // hold)}
+            of = jax.vmap(lambda policy, key: evaluate(algo, policy, key, repeated(task, hold), params, **slow))
+            return np.asarray(jax.jit(of)(policies, keys).returns.mean(1))
+
+        print_held(flags.hold, held, task, params, cap)
         return 0
     if attacks:
         for kind in dict(attacks):
@@ -159,7 +165,7 @@ def print_held(holds: tuple[int, ...], returns_of: Any, task: Any, params: Any, 
     import numpy as np
 
     holds = tuple(sorted(set(holds)))
-    means = np.asarray([returns_of(np.int32(hold)) for hold in holds])  # (holds, seeds)
+    means = np.asarray([returns_of(hold) for hold in holds])  # (holds, seeds)
     for hold, mean in zip(holds, means, strict=True):
         print(f"held for {hold}: return {summary(mean)}")
         print_normalized(mean, task, params, cap, "  ")

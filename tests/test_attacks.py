@@ -1,6 +1,7 @@
 """Attacks: nothing at strength 0, the ball and the box, corners by brute force, and what is refused."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -13,7 +14,7 @@ from jaxrl import Environment, Transition, evaluate, pytree
 from jaxrl.algos import ppo
 from jaxrl.spaces import Box, Dict, Discrete
 from jaxrl.testing import check_environment
-from jaxrl.wrappers import ActionAttack, ActionDifference, LeastValue, ObservationAttack
+from jaxrl.wrappers import ActionAttack, ActionDifference, FlattenObservation, LeastValue, ObservationAttack
 from jaxrl.wrappers.attacks import within
 
 KEY = jax.random.key(0)
@@ -155,6 +156,31 @@ def test_actions_are_mixed_or_replaced():
         keys
     ).mean()
     np.testing.assert_allclose(moved, 0.5, atol=0.04)
+
+
+@pytest.mark.parametrize("attack", [ObservationAttack, ActionAttack])
+def test_an_attack_around_one_of_its_kind_draws_numbers_of_its_own(attack):
+    """Three of them, one at a time, with a wrapper between: as the innermost the attack alone, to the bit."""
+    env, params = jaxrl.make("Pendulum-v1")
+    inner = attack(env)
+    middle = attack(FlattenObservation(inner))
+    outer = attack(middle)
+    state, action = env.initial(jax.random.key(3), params), jnp.array([0.1])
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def after(task, params):
+        return task.observe(KEY, task.transition(KEY, state, action, params).state, params)
+
+    def seen(*strengths):
+        under = params
+        for task, strength in zip((inner, middle, outer), strengths, strict=True):
+            under = task.attacking(under, strength)
+        return after(outer, under)
+
+    drawn = [seen(*strengths) for strengths in ((0.5, 0.0, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, 0.5))]
+    same(drawn[0], after(inner, inner.attacking(params, 0.5)))
+    for one, other in itertools.combinations(drawn, 2):
+        assert np.abs(one[2] - other[2]) > 1e-3  # the speed, which actions change and whose box is wide
 
 
 @pytree

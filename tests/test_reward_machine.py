@@ -61,6 +61,17 @@ def labels(state, action, next_state, params):
     return jnp.stack([next_state.cell == 0, next_state.cell == 4])
 
 
+@dataclasses.dataclass(frozen=True)
+class Pit(Corridor):
+    """The corridor itself ends in one cell, whatever the machine says."""
+
+    pit: int = 3
+
+    def transition(self, key, state, action, params):
+        out = super().transition(key, state, action, params)
+        return out._replace(terminated=out.state.cell == self.pit)
+
+
 TASK = RewardMachine(Corridor(), labels, states=3, propositions=2)
 PARAMS = TASK.running(Corridor().default_params, LEFT_THEN_RIGHT)
 
@@ -97,9 +108,9 @@ def test_an_episode_by_hand():
     assert (state.memory, ts.reward, ts.terminated) == (0, 0, False)
 
 
-def solved(machine):
+def solved(machine, task=TASK):
     """The exact solution of corridor and machine together, by the cell and the machine's state."""
-    mdp, states = explore(TASK, PARAMS.replace(machine=machine))
+    mdp, states = explore(task, PARAMS.replace(machine=machine))
     found = value_iteration(mdp, GAMMA, 1e-6)
     place = list(zip(np.asarray(states.env.cell).tolist(), np.asarray(states.memory).tolist(), strict=True))
     return dict(zip(place, np.asarray(found.value), strict=True)), dict(zip(place, np.asarray(found.q), strict=True))
@@ -121,6 +132,32 @@ def test_values_and_shaping_are_exact():
     np.testing.assert_allclose(potentials(loop, GAMMA, 200), 10.0, rtol=1e-4)
 
 
+@pytest.mark.parametrize("pit", [1, 3, 4])
+def test_shaping_moves_returns_by_a_constant_of_the_start_where_the_task_itself_ends(pit):
+    """Before progress, after it, and with the machine: whatever ends the episode, there is no potential any more."""
+    task, potential = RewardMachine(Pit(pit=pit), labels, states=3, propositions=2), jnp.array([0.7, 0.9, 0.4])
+    twice = shaped(shaped(LEFT_THEN_RIGHT, potential, GAMMA), potential, GAMMA)  # shapings add up
+
+    def returned(machine, actions):
+        _, state = task.reset(KEY, PARAMS.replace(machine=machine))
+        total = 0.0
+        for t, action in enumerate(actions):
+            ts = task.step(KEY, state, jnp.int32(action), PARAMS.replace(machine=machine))
+            state, total = ts.state, total + GAMMA**t * ts.reward
+            assert ts.terminated == (t == len(actions) - 1)
+        return total
+
+    ways = {1: [(0,), (1, 0, 0)], 3: [(1,), (0, 1, 1), (0, 0, 1, 1, 1)], 4: [(1, 1), (0, 0, 1, 1, 1, 1)]}
+    for actions in ways[pit]:
+        plain = returned(LEFT_THEN_RIGHT, actions)
+        np.testing.assert_allclose(returned(twice, actions) - plain, -2 * potential[0], rtol=1e-5)
+    value, q = solved(LEFT_THEN_RIGHT, task)
+    other, other_q = solved(twice, task)
+    for cell, u in value.keys() - {(pit, 0), (pit, 1)} - {(cell, 2) for cell in range(5)}:
+        np.testing.assert_allclose(other[cell, u], value[cell, u] - 2 * potential[u], atol=1e-4)
+        np.testing.assert_allclose(other_q[cell, u], q[cell, u] - 2 * potential[u], atol=1e-4)
+
+
 def test_counterfactual_experiences_are_the_steps_from_each_state_of_the_machine():
     for cell, action in ((1, 0), (3, 1), (2, 1)):
         place = State(jnp.int32(3), jnp.int32(cell))
@@ -131,6 +168,17 @@ def test_counterfactual_experiences_are_the_steps_from_each_state_of_the_machine
             ts = TASK.step(KEY, state.replace(env=place, memory=jnp.int32(u)), jnp.int32(action), PARAMS)
             got = (would.next_state[u], would.reward[u], would.terminated[u])
             assert got == (ts.state.memory, ts.reward, ts.terminated)
+
+
+def test_counterfactual_experiences_of_a_step_that_ends_the_task():
+    """In each state of the machine: over, and without what is ahead."""
+    machine = shaped(LEFT_THEN_RIGHT, jnp.array([0.5, 1.0, 9.0]), GAMMA)
+    would = experiences(machine, jnp.array([True, False]), jnp.bool_(True))
+    np.testing.assert_array_equal(would.terminated, [True, True, True])
+    np.testing.assert_allclose(would.reward, [-0.5, -1.0, 0.0], atol=1e-6)
+    going_on = experiences(machine, jnp.array([True, False]))
+    np.testing.assert_array_equal(going_on.terminated, [False, False, True])
+    np.testing.assert_allclose(going_on.reward, [GAMMA - 0.5, GAMMA - 1.0, 0.0], atol=1e-6)
 
 
 def test_machines_are_leaves():
@@ -147,6 +195,13 @@ def test_machines_are_leaves():
         return jnp.sum(jax.lax.scan(step, state, jnp.array([0, 0, 1, 1, 1, 1]))[1])
 
     np.testing.assert_array_equal(jax.jit(jax.vmap(returned))(both), [1, 0])
+
+
+def stepped(holds):
+    """One traced step of a machine whose labels are these."""
+    task = dataclasses.replace(TASK, labels=lambda *_: holds)
+    _, state = task.reset(KEY, PARAMS)
+    return jax.eval_shape(task.step, KEY, state, jnp.int32(0), PARAMS)
 
 
 @pytest.mark.slow
@@ -171,6 +226,19 @@ def test_the_contract():
                 KEY, PARAMS.replace(machine=LEFT_THEN_RIGHT.replace(transition=LEFT_THEN_RIGHT.transition + 1))
             ),
             "transitions to states 1 to 3; there are 0 to 2",
+        ),
+        (
+            lambda: TASK.reset(KEY, PARAMS.replace(machine=LEFT_THEN_RIGHT.replace(ahead=jnp.zeros(2)))),
+            r"states=3 and propositions=2 need \(\(3, 4\), \(3, 4\), \(3,\), \(3,\)\)",
+        ),
+        *(
+            (lambda wrong=wrong: stepped(wrong), said)
+            for wrong, said in (
+                (jnp.zeros(3, bool), r"labels are of shape \(3,\); propositions=2 needs \(2,\)"),
+                (jnp.zeros(1, bool), r"labels are of shape \(1,\); propositions=2 needs \(2,\)"),
+                (jnp.zeros((), bool), r"labels are of shape \(\); propositions=2"),
+                (jnp.zeros((1, 2), bool), r"labels are of shape \(1, 2\); propositions=2"),
+            )
         ),
     ],
 )

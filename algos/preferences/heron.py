@@ -17,13 +17,18 @@ neither where zero is nor how large a unit.
 
 Factors are words (`Config.factors`): `obs[i]`, `next_obs[i]`, `action[i]` (in units of the box) or `terminated`.
 Between bars it is the absolute value, after a minus the opposite, as in `-|obs[2]|`. In Python
-`make(env, factors=...)` takes a function.
+`make(env, factors=...)` takes a function, which observations that are no vectors need for their numbers.
 
 Deviations from the authors' code: rewards are those of the current network whenever a batch is drawn. Theirs are stored
 as they were first predicted and stay, which `Config.relabel` False does here. The network sees the step and not its
 factors, so that their units reach nothing; standard deviations are of the steps that are compared, not of all that were
 ever seen; the reward learns at every gradient step, not in bursts of 16 batches every 400 steps; labels of single steps
 alone, where theirs may also be of trajectories.
+
+Limits: where episodes end by themselves, the shift by the running mean decides whether ending is good. With an end go
+all rewards to come. Where these are worse than the running mean, so below 0, an end is sought, and where they are
+better it is fled, whatever the designer thinks of it. A factor `terminated` orders the steps that end; it does not say
+what the rest of an episode is worth.
 """
 
 from __future__ import annotations
@@ -109,7 +114,10 @@ WORD = re.compile(r"(-?)(\|?)(obs|next_obs|action|terminated)(?:\[(\d+)\])?(\|?)
 
 
 def factors_of(words: tuple[str, ...], obs_size: int, action_size: int) -> Factors:
-    """The function that words name. Raises ValueError for none at all, other words, and numbers that are not there."""
+    """The function that words name; `obs_size` 0: observations are no vectors.
+
+    Raises ValueError for none at all, other words, and numbers that are not there.
+    """
     if not words:
         raise ValueError(
             "heron needs factors, the most important first, as --config.factors 'obs[0]' '-|obs[2]|' '-|action[0]|'."
@@ -123,6 +131,10 @@ def factors_of(words: tuple[str, ...], obs_size: int, action_size: int) -> Facto
                 "absolute value and a minus for its opposite."
             )
         sign, bars, field, number, _ = found.groups()
+        if number is not None and sizes[field] == 0:
+            raise ValueError(
+                f"factor {word!r} needs observations that are a vector; of others, make(env, factors=...)."
+            )
         if number is not None and int(number) >= sizes[field]:
             raise ValueError(f"factor {word!r}: {field} has {sizes[field]} numbers, 0 to {sizes[field] - 1}.")
         parts.append((-1 if sign else 1, bool(bars), field, None if number is None else int(number)))
@@ -179,7 +191,10 @@ class _HERON:
         """The reward on all pairs of a few steps, then DDPG on the batch with the rewards of that network."""
         few = jax.tree.map(lambda x: x[: self.config.num_compared], batch)
         factors = self.factors(few)
-        margins = jnp.array(self.config.margins or (1.0,) * factors.shape[-1], factors.dtype)
+        count, margins = factors.shape[-1], self.config.margins
+        if margins and len(margins) != count:
+            raise ValueError(f"{len(margins)} margins of the {count} of factors=: one each, or none for 1 each.")
+        margins = jnp.array(margins or (1.0,) * count, factors.dtype)
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             loss, accuracy, share = tree_loss(self.raw(weights, few), factors, margins)
@@ -225,7 +240,8 @@ def make(
         factors: in place of `config.factors`, a function from a batch of steps, a `Transition` whose actions are in
             units of the box, to their factors (..., L), the most important first.
 
-    Raises ValueError without factors and for words that name none. `learner.algorithm` explains the other arguments.
+    Raises ValueError without factors and for words that name none; the update raises it for margins that are not one
+    for each of `factors`. `learner.algorithm` explains the other arguments.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("heron", venv, Box, between_ends=True)

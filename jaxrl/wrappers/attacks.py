@@ -39,7 +39,7 @@ from jaxtyping import Array, Bool, Float
 from jaxrl.environment import Hints, Levels, TimeStep, Transition, check_params, is_concrete, pytree, strongly_typed
 from jaxrl.math import fence
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from jaxrl.wrappers.base import AddsParams
+from jaxrl.wrappers.base import AddsParams, Wrapper
 from jaxrl.wrappers.vectors import RESERVED
 
 
@@ -160,8 +160,11 @@ class Attack(AddsParams):
 
     def _key(self, key: Array) -> Array:
         # The key itself is the wrapped environment's, whose random numbers stay as they are; an attack around another
-        # kind of attack draws others.
-        return jax.random.fold_in(key, zlib.crc32(type(self).__name__.encode()))
+        # one, of its own kind or not, draws others.
+        depth, env = 0, self.env
+        while isinstance(env, Wrapper):
+            depth, env = depth + isinstance(env, Attack), env.env
+        return jax.random.fold_in(key, zlib.crc32(type(self).__name__.encode(), depth))
 
     def validate(self, params: AttackParams) -> None:
         super().validate(params)

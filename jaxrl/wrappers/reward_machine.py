@@ -41,6 +41,7 @@ class Machine:
     transition: jax.Array  # (U, 2 ** P) int32, the next state of the machine
     reward: jax.Array  # (U, 2 ** P), what it pays
     terminal: jax.Array  # (U,) bool; entering such a state ends the episode
+    ahead: jax.Array  # (U,), gamma times the next state's potential, as `shaped` put it into rewards; else 0
 
 
 @pytree
@@ -58,7 +59,7 @@ class Experiences(NamedTuple):
 
     next_state: Array  # int32
     reward: Array
-    terminated: Array  # bool: by the machine
+    terminated: Array  # bool: by the machine, or as the task itself ended
 
 
 def machine_of(
@@ -92,7 +93,10 @@ def machine_of(
             if source not in terminal and all(holds[i] == wanted for i, wanted in condition.items()):
                 transition[source, sigma], reward[source, sigma] = target, pays
     ends = np.isin(np.arange(states), list(terminal))
-    return strongly_typed(Machine(jnp.asarray(transition, jnp.int32), jnp.asarray(reward, float), jnp.asarray(ends)))
+    pays = jnp.asarray(reward, float)
+    return strongly_typed(
+        Machine(jnp.asarray(transition, jnp.int32), pays, jnp.asarray(ends), jnp.zeros_like(pays[:, 0]))
+    )
 
 
 def require_size(states: int, propositions: int) -> None:
@@ -111,16 +115,21 @@ def index_of(holds: Bool[Array, "*batch P"]) -> Int[Array, "*batch"]:
     return jnp.sum(jnp.where(holds, bits, 0), -1)
 
 
-def experiences(machine: Machine, holds: Bool[Array, " P"]) -> Experiences:
-    """What a step with these propositions is in each state of the machine (CRM): a learner may store all of them."""
+def experiences(machine: Machine, holds: Bool[Array, " P"], ended: bool | Bool[Array, ""] = False) -> Experiences:
+    """What a step with these propositions is in each state of the machine (CRM): a learner may store all of them.
+
+    `ended`: the task itself ended with this step. Then there is no potential ahead, whatever the machine's state.
+    """
     sigma = index_of(holds)
     following = machine.transition[:, sigma]
-    return Experiences(following, machine.reward[:, sigma], machine.terminal[following])
+    reward = machine.reward[:, sigma] - jnp.where(ended, machine.ahead[following], 0)
+    return Experiences(following, reward, machine.terminal[following] | ended)
 
 
 def potentials(machine: Machine, gamma: float | Float[Array, ""], sweeps: int | None = None) -> Float[Array, " U"]:
     """Values of the machine's states if one could choose what holds, 0 in terminal ones: value iteration.
 
+    Their sign is that of values, so that with `shaped` it costs to wait; the authors' code turns it (docs/errata.md).
     `sweeps` default to as many as there are states, after which values of a machine that pays at its end are exact.
     """
 
@@ -136,10 +145,13 @@ def potentials(machine: Machine, gamma: float | Float[Array, ""], sweeps: int | 
 def shaped(machine: Machine, potential: Float[Array, " U"], gamma: float | Float[Array, ""]) -> Machine:
     """The machine whose rewards have gamma potential(next) - potential added: no policy gains by it (Ng et al. 1999).
 
-    Terminal states have no potential.
+    Terminal states have no potential, nor has the state that the task itself ends in: there `experiences` takes off
+    what is ahead, and so does `RewardMachine`.
     """
     potential = jnp.where(machine.terminal, 0, potential)
-    return machine.replace(reward=machine.reward + gamma * potential[machine.transition] - potential[:, None])
+    ahead = gamma * potential
+    reward = machine.reward + ahead[machine.transition] - potential[:, None]
+    return machine.replace(reward=reward, ahead=machine.ahead + ahead)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +160,8 @@ class RewardMachine(AddsParams):
 
     Adds `machine` (U,), its state one-hot, to the observation. With the default params it stays in one state and pays
     nothing. Episodes also end where the task's do. Raises ValueError for several agents and for sizes that cannot be;
-    `validate` raises it for a machine of other sizes, and for states that do not exist.
+    `validate` raises it for a machine of other sizes, and for states that do not exist; a step raises it where `labels`
+    are not one for each proposition.
     """
 
     labels: Callable[[Any, Any, Any, Any], Any]  # (state, action, next state, the task's params) -> bool (P,)
@@ -179,12 +192,18 @@ class RewardMachine(AddsParams):
 
     def transition(self, key: Array, state: WrapperState, action: Any, params: MachineParams) -> Transition:
         out = self.env.transition(key, state.env, action, params.env)
-        would = experiences(params.machine, self.labels(state.env, action, out.state, params.env))
+        holds = jnp.asarray(self.labels(state.env, action, out.state, params.env))
+        if holds.shape != (self.propositions,):
+            raise ValueError(
+                f"RewardMachine: labels are of shape {holds.shape}; propositions={self.propositions} needs "
+                f"{(self.propositions,)}, whether each holds."
+            )
+        would = experiences(params.machine, holds, out.terminated)
         u = state.memory
         return Transition(
             WrapperState(out.state, would.next_state[u]),
             would.reward[u],
-            out.terminated | would.terminated[u],
+            would.terminated[u],
             out.truncated,
             {**out.info, "task_reward": out.reward},
         )
@@ -210,12 +229,12 @@ class RewardMachine(AddsParams):
     def validate(self, params: MachineParams) -> None:
         super().validate(params)
         machine, size = params.machine, (self.states, 2**self.propositions)
-        arrays = (machine.transition, 2), (machine.reward, 2), (machine.terminal, 1)
-        shapes = tuple(np.shape(x)[-n:] for x, n in arrays)
-        if shapes != (size, size, size[:1]):
+        arrays = (machine.transition, 2), (machine.reward, 2), (machine.terminal, 1), (machine.ahead, 1)
+        shapes, needed = tuple(np.shape(x)[-n:] for x, n in arrays), (size, size, size[:1], size[:1])
+        if shapes != needed:
             raise ValueError(
                 f"RewardMachine: arrays of shapes {shapes}; states={self.states} and propositions="
-                f"{self.propositions} need {(size, size, size[:1])}."
+                f"{self.propositions} need {needed}."
             )
         if is_concrete(machine):
             found = np.asarray(machine.transition)

@@ -10,6 +10,7 @@ import pytest
 import jaxrl
 from jaxrl.algos import heron
 from jaxrl.data.transitions import Transition
+from jaxrl.wrappers import RewardMachine
 
 KEY = jax.random.key(0)
 WORDS = ("obs[0]", "-|obs[2]|", "-|action[0]|")
@@ -57,6 +58,29 @@ def test_words_of_factors():
     ):
         with pytest.raises(ValueError, match=line):
             heron.Config(**wrong)
+
+
+def test_words_of_a_dict_are_refused_and_a_function_is_not():
+    """Numbers of actions and ends have words whatever is observed."""
+    env = RewardMachine(jaxrl.make("Pendulum-v1")[0], lambda *_: jnp.zeros(1, bool))  # observes a Dict
+    for word in ("obs[0]", "-|next_obs[1]|"):
+        with pytest.raises(ValueError) as error:
+            heron.make(env, heron.Config(**SMALL, factors=(word,)))
+        assert str(error.value) == (
+            f"factor {word!r} needs observations that are a vector; of others, make(env, factors=...)."
+        )
+    heron.make(env, heron.Config(**SMALL, factors=("-|action[0]|", "terminated")))
+    heron.make(env, heron.Config(**SMALL), factors=lambda batch: batch.obs["obs"][..., :2])
+
+
+@pytest.mark.parametrize("margins", [(1.0,), (1.0, 1.0, 1.0, 1.0)])
+def test_margins_of_a_function_are_one_for_each_factor(margins):
+    """One margin would serve all three."""
+    env, params = jaxrl.make("Pendulum-v1")
+    algo = heron.make(env, heron.Config(**SMALL, margins=margins), factors=in_units([1.0, 1.0, 1.0]))
+    state = jax.eval_shape(lambda: algo.init(KEY, HYPER, params))
+    with pytest.raises(ValueError, match=f"^{len(margins)} margins of the 3 of factors=: one each, or none for 1 each"):
+        jax.eval_shape(algo.update, state)
 
 
 def in_units(units):

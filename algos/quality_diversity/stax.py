@@ -13,13 +13,15 @@ Archives hold what was seen, so codes are always those of the autoencoder as it 
 archive of cells by `Config.descriptor`; the search does not read it. Deployed is the genome of that archive's best
 cell.
 
-Deviations: those of `serene` and `taxons`. Of the paper no more than the abstract was at hand: the autoencoder's sizes
+Deviations: those of `serene` and `taxons`; an emitter's most novel so far, a number in SERENE, is told anew among
+what is known now, as codes change. Of the paper no more than the abstract was at hand: the autoencoder's sizes
 and times are TAXONS', trained in exploring generations alone. Results: `docs/algos/quality_diversity.md`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +34,7 @@ from jaxrl.algos.quality_diversity.novelty_search import Members, children_of, n
 from jaxrl.algos.quality_diversity.serene import Emitters
 from jaxrl.algos.quality_diversity.taxons import Learned
 from jaxrl.environment import Environment, pytree
+from jaxrl.math import rarely
 from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import optimizer_of
 from jaxrl.quality_diversity import behaviour, elites, novelty
@@ -146,9 +149,13 @@ class _Stax(taxons.Shell):
         known, present = self.references(search)
         known = jnp.concatenate([search.parents.descriptor, known])
         present = jnp.concatenate([jnp.isfinite(search.parents.fitness), present])
-        places = self.codes(search, children.descriptor), self.codes(search, known)
-        value = novelty.novelty(*places, present, config.neighbours)
-        emitters, enters = serene.advanced(search.emitters, children, value, search.owner)
+        # An emitter's most novel so far is told anew among them, as its number may be of an autoencoder before this.
+        most = jax.tree.map(lambda x: x[:, 0], search.emitters.novel)
+        seen = jnp.concatenate([children.descriptor, most.descriptor])
+        value = novelty.novelty(self.codes(search, seen), self.codes(search, known), present, config.neighbours)
+        value, again = jnp.split(value, [children.fitness.shape[0]])
+        emitters = search.emitters._replace(most_novel=jnp.where(jnp.isfinite(most.fitness), again, -jnp.inf))
+        emitters, enters = serene.advanced(emitters, children, value, search.owner)
         given_up, ended = serene.verdicts(emitters, config.bootstrap, self.patience)
         rewarded = novelty.keep(
             search.rewarded, *together(children, emitters.ancestor), jnp.concatenate([enters, ended])
@@ -165,7 +172,10 @@ class _Stax(taxons.Shell):
         archive, inserted = elites.insert(state.archive, rollout.population, rollout.fitness, rollout.descriptor)
         fitness = jnp.where(inserted.refused, -jnp.inf, rollout.fitness)
         children = Members(rollout.population, fitness, rollout.frames.astype(rollout.population.dtype))
-        told = jax.lax.cond(search.exploits, self.exploit, self.explore, learn_key, search, children, hyper)
+        told = search, jnp.full((), jnp.nan, children.genome.dtype), jnp.bool_(False)
+        # Also under vmap over seeds a generation computes only what any of them does: a `cond` would compute both.
+        for whether, kind in ((search.exploits, self.exploit), (~search.exploits, self.explore)):
+            told = rarely(whether, functools.partial(kind, learn_key, search, children, hyper), told)
         search, loss, surprised = told
 
         over = search.left <= 1

@@ -36,6 +36,7 @@ from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, shared
 from jaxrl.algos.quality_diversity import novelty_search
 from jaxrl.algos.quality_diversity.novelty_search import Members, children_of, no_members, novelties, together
 from jaxrl.environment import Environment, pytree
+from jaxrl.math import rarely
 from jaxrl.nn import nets
 from jaxrl.nn.networks import MLP, Network
 from jaxrl.nn.optim import Optimizer, optimizer_of
@@ -163,10 +164,11 @@ def after(
     learned = learned._replace(gathered=gathered, generation=learned.generation + 1)
     if not config.trained:
         return learned, jnp.full((), jnp.nan, dtype)
-    return jax.lax.cond(
+    # Also under vmap over seeds it trains only when it is due: a `cond` would always.
+    return rarely(
         due,
         lambda: train(key, learned, kept, autoencoder, optimizer, config, hyper),
-        lambda: (learned, jnp.full((), jnp.nan, dtype)),
+        (learned, jnp.full((), jnp.nan, dtype)),
     )
 
 

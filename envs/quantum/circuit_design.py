@@ -15,7 +15,7 @@ authors run COBYLA in its place.
 | `circuit` (max_gates, A) | 0, 1 | which gate is in each place, none in empty ones |
 | `error` | -6 to 2 | log10 of (E - ground_energy) / Ha, clipped |
 | `threshold` | -6 to 2 | log10 of threshold / Ha, clipped |
-| `action_mask` (A,) | 0, 1 | not a gate that was the last one on all of its qubits |
+| `action_mask` (A,) | 0, 1 | not a gate that was the last one on all of its qubits; all where that leaves none |
 
 Actions: `env.gate_list`: RX, RY, RZ on each qubit and CNOT on each ordered pair, or those of `gates`, which may have H
 and X. Reward: `success_reward` where E - ground_energy is below `threshold`, else `failure_reward` for the last place
@@ -210,6 +210,7 @@ class CircuitDesign(Environment):
 
     def observe(self, key: Array, state: State, params: Params) -> dict[str, Array]:
         actions = jnp.arange(len(self.gate_list))
+        repeated = self._repeated(state.circuit)
 
         def scaled(x: Array) -> Array:
             return jnp.log10(jnp.clip(x, 1e-6, 1e2)).astype(jnp.float32)
@@ -218,7 +219,7 @@ class CircuitDesign(Environment):
             "circuit": (state.circuit[:, None] == actions).astype(jnp.float32),
             "error": scaled(state.energy - params.ground_energy),
             "threshold": scaled(params.threshold),
-            "action_mask": ~self._repeated(state.circuit),
+            "action_mask": ~repeated | repeated.all(),  # all False would leave nothing to do where nothing is over
         }
 
     def _repeated(self, circuit: Integer[Array, " L"]) -> Bool[Array, " A"]:

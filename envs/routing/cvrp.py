@@ -17,13 +17,15 @@ Action: i, straight to customer i; num_customers + i, to customer i by way of th
 Terminates when none is left, and with what cannot be done, at -`penalty`.
 
 Instances are those of Nazari et al. (2018, arXiv:1802.04240): places uniform in the unit square, demands uniform in 1
-to 9, capacity 30 for 20 customers. An episode draws its own (`params.fresh`); a level is the params with an instance:
-`generate`, `mutate` (one customer is another), `optimal_value` (exact, by `jaxrl.exact.routing.routes`, up to 10).
+to 9, capacity 20, 30, 40 and 50 for 10, 20, 50 and 100 customers; other numbers have that of the next larger of these,
+or 50. An episode draws its own (`params.fresh`); a level is the params with an instance: `generate`, `mutate` (one
+customer is another), `optimal_value` (exact, by `jaxrl.exact.routing.routes`, up to 10; None in the kit of more).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +33,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Key
 
 from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, RED, WHITE, Canvas
-from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree, strongly_typed
-from jaxrl.exact.routing import distances, routes
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Levels, Transition, pytree, strongly_typed
+from jaxrl.exact.routing import MAX_CUSTOMERS, distances, routes
 from jaxrl.spaces import Box, Dict, Discrete
 
 LARGEST = 9  # demand
+CAPACITIES = {10: 20, 20: 30, 50: 40}  # by the most customers; 50 for more
 
 
 @pytree
@@ -98,7 +101,14 @@ class CVRP(Environment):
     @property
     def default_params(self) -> Params:
         places, demands = draw(jax.random.key(0), self.num_customers, jnp.dtype(jnp.result_type(float)))
-        return strongly_typed(Params(places, demands, jnp.int32(30)))
+        capacity = next((c for n, c in CAPACITIES.items() if self.num_customers <= n), 50)
+        return strongly_typed(Params(places, demands, jnp.int32(capacity)))
+
+    @property
+    def levels(self) -> Levels | None:
+        """The level kit, without `optimal_value` where that is out of reach."""
+        kit: Any = super().levels
+        return kit if self.num_customers <= MAX_CUSTOMERS else kit._replace(optimal_value=None)
 
     def generate(self, key: Key[Array, ""], params: Params) -> Params:
         """An instance of the distribution, which every episode plays."""
@@ -112,7 +122,9 @@ class CVRP(Environment):
         places, demands = draw(new_key, 1, params.places.dtype)
         moved = jnp.where(which[:, None], places[1], params.places[1:])
         return params.replace(
-            places=jnp.concatenate([params.places[:1], moved]), demands=jnp.where(which, demands, params.demands)
+            places=jnp.concatenate([params.places[:1], moved]),
+            demands=jnp.where(which, demands, params.demands),
+            fresh=jnp.bool_(False),
         )
 
     def optimal_value(self, params: Params) -> Float[Array, ""]:

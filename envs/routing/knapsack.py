@@ -97,7 +97,9 @@ class Knapsack(Environment):
         which = jnp.arange(self.num_items) == jax.random.randint(which_key, (), 0, self.num_items)
         values, weights = draw(new_key, 1)
         return params.replace(
-            values=jnp.where(which, values, params.values), weights=jnp.where(which, weights, params.weights)
+            values=jnp.where(which, values, params.values),
+            weights=jnp.where(which, weights, params.weights),
+            fresh=jnp.bool_(False),
         )
 
     def optimal_value(self, params: Params) -> Float[Array, ""]:
@@ -112,7 +114,7 @@ class Knapsack(Environment):
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Params) -> Transition:
         chosen = (jnp.arange(self.num_items) == action) & possible(state)
-        left = state.left - jnp.sum(jnp.where(chosen, state.weights, 0))
+        left = state.left - jnp.sum(jnp.where(chosen, state.weights, 0), dtype=jnp.int32)
         after = state.replace(taken=state.taken | chosen, left=left)
         reward = jnp.sum(jnp.where(chosen, state.values, 0)).astype(jnp.float32) / UNIT
         return Transition(after, reward, ~possible(after).any() | ~chosen.any(), jnp.bool_(False), {})

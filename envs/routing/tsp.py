@@ -14,13 +14,15 @@ Action: the next city. Reward: minus the way to it, and from the last city minus
 tour begins in city 0. Terminates when none is left, and with a city that is not left, at -`penalty`.
 
 Cities are uniform in the unit square. An episode draws its own (`params.fresh`); a level is the params with cities:
-`generate`, `mutate` (one city moves), `optimal_value` (exact, by `jaxrl.exact.routing.held_karp`, up to 20 cities).
+`generate`, `mutate` (one city moves), `optimal_value` (exact, by `jaxrl.exact.routing.held_karp`, up to 20 cities;
+None in the kit of more).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +30,8 @@ import numpy as np
 from jaxtyping import Array, Float, Integer, Key
 
 from jaxrl.canvas import BLUE, GREY, INK, ORANGE, WHITE, Canvas
-from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree, strongly_typed
-from jaxrl.exact.routing import distances, held_karp
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Levels, Transition, pytree, strongly_typed
+from jaxrl.exact.routing import MAX_CITIES, distances, held_karp
 from jaxrl.spaces import Box, Dict, Discrete
 
 
@@ -73,6 +75,12 @@ class TSP(Environment):
     def default_params(self) -> Params:
         return strongly_typed(Params(jax.random.uniform(jax.random.key(0), (self.num_cities, 2))))
 
+    @property
+    def levels(self) -> Levels | None:
+        """The level kit, without `optimal_value` where that is out of reach."""
+        kit: Any = super().levels
+        return kit if self.num_cities <= MAX_CITIES else kit._replace(optimal_value=None)
+
     def generate(self, key: Key[Array, ""], params: Params) -> Params:
         """Cities uniform in the unit square, which every episode plays."""
         cities = jax.random.uniform(key, (self.num_cities, 2), params.cities.dtype)
@@ -83,7 +91,8 @@ class TSP(Environment):
         which_key, new_key = jax.random.split(key)
         which = jnp.arange(self.num_cities) == jax.random.randint(which_key, (), 0, self.num_cities)
         place = jax.random.uniform(new_key, (2,), params.cities.dtype)
-        return params.replace(cities=jnp.where(which[:, None], place, params.cities))
+        cities = jnp.where(which[:, None], place, params.cities)
+        return params.replace(cities=cities, fresh=jnp.bool_(False))
 
     def optimal_value(self, params: Params) -> Float[Array, ""]:
         """The best return of a level, exactly: minus the shortest tour. Raises ValueError for too many cities."""

@@ -131,7 +131,11 @@ def play(
         measure: `(env_state, env_params, obs) -> (N, B)`, the descriptor of states.
         summary: the descriptor of an episode is that of its last state, or the mean over the states after its steps.
         view: of observations, what is kept of `num_frames` of them; of an episode that is over its last one.
+
+    Raises ValueError for more frames than steps.
     """
+    if view is not None and num_frames > num_steps:
+        raise ValueError(f"num_frames={num_frames}: num_steps={num_steps} have at most {num_steps} frames.")
     means = summary == "mean"
 
     def step(carried, now):

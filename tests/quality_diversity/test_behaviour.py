@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl import make, vectorize
-from jaxrl.algos import map_elites
+from jaxrl.algos import map_elites, taxons
 from jaxrl.environment import NO_LIMIT
 from jaxrl.envs.classic.point_mass import PointMass
 from jaxrl.evaluation import evaluate
@@ -200,6 +200,13 @@ POINT = make("PointMass-v0")[0]
 def test_impossible_requests_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_more_frames_than_steps_are_refused():
+    small = dict(hidden=(4,), num_steps=4, population_size=4, num_parents=2, num_kept=2)
+    algo = taxons.make(POINT, taxons.Config(**small, num_frames=5))
+    with pytest.raises(ValueError, match=r"num_frames=5: .*num_steps=4 have at most 4"):
+        jax.eval_shape(lambda key: algo.update(algo.init(key)), KEY)
 
 
 def test_centroids_episodes_and_levels():

@@ -65,6 +65,37 @@ def test_novelty_of_emitters_is_of_codes():
     assert np.isnan(loss) and np.isinf(after.emitters.most_novel[1])
 
 
+def test_an_emitters_most_novel_is_told_anew_by_the_codes_as_they_are():
+    """What it stored is of an autoencoder before this: by it none of these children would be more novel."""
+    algo = learner()
+    shell = algo.learn.__self__
+    search = algo.init(KEY).search
+    seen, most = jnp.linspace(0.5, 1, 8)[:, None], jnp.float32(0.2)
+    children = Members(jnp.zeros((8, shell.genome_size)), jnp.ones(8), seen)
+    novel = search.emitters.novel
+    novel = novel._replace(fitness=novel.fitness.at[0, 0].set(1.0), descriptor=novel.descriptor.at[0, 0, 0].set(most))
+    search = search._replace(
+        emitters=search.emitters._replace(
+            active=jnp.array([True, False, False]), most_novel=jnp.full(3, 1e6), novel=novel
+        ),
+        owner=jnp.zeros(8, jnp.int32),
+        kept=search.kept.replace(count=jnp.int32(1)),  # of one that saw 0
+    )
+    after = shell.exploit(KEY, search, children, stax.Hyper())[0].emitters
+    codes = np.asarray(shell.codes(search, jnp.array([[0.0], [most], [1.0]])))
+    near, far = np.linalg.norm(codes[1:] - codes[0], axis=-1)
+    assert far > near
+    np.testing.assert_allclose(after.most_novel, [far, -np.inf, -np.inf], rtol=1e-4)
+    np.testing.assert_allclose(after.novel.descriptor[0, :, 0], seen[:-3:-1, 0])
+
+
+def test_seeds_compute_only_what_any_of_them_does():
+    algo = learner()
+    states = jax.vmap(algo.init)(jax.random.split(KEY))
+    generation = jax.eval_shape(jax.vmap(algo.collect), states)
+    assert str(jax.make_jaxpr(jax.vmap(algo.learn))(*generation)).count(" cond[") == 3  # two kinds, and training
+
+
 def test_its_settings_are_those_of_both():
     ours = stax.Config()
     for other in (serene.Config(), taxons.Config()):

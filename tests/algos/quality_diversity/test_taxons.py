@@ -130,7 +130,33 @@ def test_it_runs_and_the_search_does_not_read_the_descriptor():
     np.testing.assert_allclose(states[0].population, states[1].population, rtol=1e-6)
     learned = states[0].search.learned
     assert learned.generation == 5 and learned.optimizer.count == 8 and learned.gathered.count == 40
-    assert not np.allclose(states[0].archive.descriptor.shape, states[1].archive.descriptor.shape)
+    # Each archive records by its own descriptor, of two numbers or one; the best that was found is in both.
+    best = [state.archive.genome[state.archive.best] for state in states]
+    np.testing.assert_allclose(*best, rtol=1e-6)
+
+
+def test_seeds_train_only_when_it_is_due_and_each_as_alone():
+    """Seeds whose generations differ are trained at different times."""
+    algo = learner()[1]
+    states = jax.jit(jax.vmap(algo.init))(jax.random.split(KEY))
+    late = states.search.learned._replace(generation=jnp.array([0, 1], jnp.int32))
+    states = states.replace(search=states.search._replace(learned=late))
+    update = jax.vmap(algo.update)
+    conditionals = str(jax.make_jaxpr(update)(states)).count(" cond[")
+    untrained = learner(trained=False)[1]
+    assert conditionals == 1 + str(jax.make_jaxpr(jax.vmap(untrained.update))(states)).count(" cond[")
+    both, alone = jax.jit(update), jax.jit(algo.update)
+    singles = [jax.tree.map(lambda x, i=i: x[i], states) for i in range(2)]
+    for generation in range(3):
+        states, metrics = both(states)
+        told = [alone(state) for state in singles]
+        singles = [state for state, _ in told]
+        trained = [generation % 3 == 0, (generation + 1) % 3 == 0]
+        np.testing.assert_array_equal(np.isfinite(metrics["ae_loss"]), trained)
+        for i, (state, report) in enumerate(told):
+            np.testing.assert_allclose(metrics["ae_loss"][i], report["ae_loss"], rtol=1e-4)
+            weights = states.search.learned.weights, state.search.learned.weights
+            jax.tree.map(lambda x, y, i=i: np.testing.assert_allclose(x[i], y, atol=1e-5), *weights)
 
 
 @pytest.mark.parametrize(

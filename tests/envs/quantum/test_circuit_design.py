@@ -200,6 +200,15 @@ def test_a_full_circuit_ends_and_repeated_gates_are_masked():
     np.testing.assert_array_equal(steps[1].obs["circuit"].sum(1), [1, 1, 0, 0])
 
 
+@pytest.mark.parametrize("gate", ["H", "X", "RX", "RZ", "CNOT"])
+def test_where_every_gate_repeats_all_are_allowed(gate):
+    env = CircuitDesign(max_gates=4, num_gradient_steps=1, gates=(gate,))
+    names = [str(gate) for gate in env.gate_list]
+    masks = [step.obs["action_mask"] for step in play(env, env.default_params, names[:2])]
+    np.testing.assert_array_equal(masks[0], [False, True])
+    np.testing.assert_array_equal(masks[1], [True, False] if gate == "CNOT" else [True, True])
+
+
 def test_energies_do_not_rise_with_rotations_and_noise_costs_energy():
     env = CircuitDesign("H2-2", max_gates=6, noisy=True)
     params = env.default_params

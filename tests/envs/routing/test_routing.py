@@ -230,7 +230,7 @@ def test_greedy_ones_do_as_known_of_these_distributions():
 def test_levels(id):
     env, params = jaxrl.make(id)
     level = env.generate(KEY, params)
-    assert not level.fresh
+    assert not level.fresh and not env.mutate(KEY, params).fresh
     starts = [env.reset(key, level)[0] for key in jax.random.split(KEY, 2)]
     jax.tree.map(np.testing.assert_array_equal, *starts)
     names = [name for name in ("values", "weights", "cities", "places", "demands") if hasattr(level, name)]
@@ -240,6 +240,15 @@ def test_levels(id):
     assert all(c.sum() <= 1 for c in changed) and any(c.any() for c in changed)
     drawn = [env.reset(key, params)[0] for key in jax.random.split(KEY, 2)]
     assert not all(jax.tree.leaves(jax.tree.map(lambda x, y: bool(np.array_equal(x, y)), *drawn)))
+
+
+@pytest.mark.parametrize(("env", "known"), [(tsp.TSP(20), 1), (tsp.TSP(21), 0), (cvrp.CVRP(10), 1), (cvrp.CVRP(), 0)])
+def test_a_kit_has_the_optimal_value_where_it_can_be_computed(env, known):
+    assert (env.levels.optimal_value is not None) == known
+
+
+def test_capacities_are_those_of_the_paper():
+    assert [int(cvrp.CVRP(n).default_params.capacity) for n in (10, 20, 21, 50, 100)] == [20, 30, 40, 40, 50]
 
 
 @pytest.mark.slow

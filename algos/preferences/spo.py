@@ -61,7 +61,7 @@ class Hyper(ppo.Hyper):
 
     learning_rate: jax.Array = 1e-3
     gamma: jax.Array = 1.0  # discount; below 1 a win is worth the less the later it comes
-    gae_lambda: jax.Array = 1.0  # an observation does not say who was compared with: below 1 values mislead
+    gae_lambda: jax.Array = 1.0  # 1: values only as baselines, since an observation does not say who was compared with
     temperature: jax.Array = 0.0  # of the preference, in units of return; 0: the larger return is always preferred
 
 

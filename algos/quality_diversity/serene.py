@@ -27,6 +27,7 @@ improvement's first three values after each chunk; here the first stay the first
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +38,7 @@ from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, shared
 from jaxrl.algos.quality_diversity import novelty_search
 from jaxrl.algos.quality_diversity.novelty_search import Members, children_of, drawn, no_members, together
 from jaxrl.environment import Environment, pytree
+from jaxrl.math import rarely
 from jaxrl.nn.networks import Network
 from jaxrl.quality_diversity import behaviour, elites, novelty
 from jaxrl.quality_diversity.behaviour import Rollout, State
@@ -321,7 +323,11 @@ class _Serene(behaviour.Shell):
         archive, inserted = elites.insert(state.archive, rollout.population, rollout.fitness, rollout.descriptor)
         fitness = jnp.where(inserted.refused, -jnp.inf, rollout.fitness)
         children = Members(rollout.population, fitness, rollout.descriptor)
-        search = jax.lax.cond(search.exploits, self.exploit, self.explore, learn_key, search, children, hyper)
+        ran = search
+        # Also under vmap over seeds a generation computes only what any of them does: a `cond` would compute both.
+        for whether, kind in ((search.exploits, self.exploit), (~search.exploits, self.explore)):
+            ran = rarely(whether, functools.partial(kind, learn_key, search, children, hyper), ran)
+        search = ran
 
         over = search.left <= 1
         emitters, rewarded = search.emitters, search.rewarded

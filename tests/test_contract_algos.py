@@ -454,7 +454,7 @@ SETUPS = {
             value=lambda *_: None,  # it has no critic
             probes=lambda probe: probe.known(GAMMA).action is not None,
             # Whose survivors are told apart by distances that are nearly equal.
-            double=name in ("novelty_search", "taxons", "stax"),
+            double=name in ("map_elites", "novelty_search", "taxons", "stax"),
             num_updates=12 if name in ("taxons", "stax") else 6,  # until another genome is the best
         )
         for name, more, hyper in (

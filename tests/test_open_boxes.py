@@ -36,7 +36,8 @@ class Three(Probe):
 
 def made(name, env):
     module = registry.get_algo(name)
-    return module.make(env, module.Config())
+    unlimited = {"num_steps": 1} if getattr(module.Config, "num_steps", 1) == 0 else {}  # 0: the task's limit
+    return module.make(env, module.Config(**unlimited))
 
 
 BETWEEN = sorted(n for n in jaxrl.list_algos() if "Box" in registry.algo_actions(n) and n not in OPEN)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from jaxrl.registry import Entry, entries
 
-from .molecules import NAMES
+MOLECULES = ("H2-2", "H2-4", "LiH-4")
 
 ENVIRONMENTS: dict[str, Entry] = entries(
-    __package__, {f"CircuitDesign-{name}-v0": ("circuit_design:CircuitDesign", {"molecule": name}) for name in NAMES}
+    __package__,
+    {f"CircuitDesign-{name}-v0": ("circuit_design:CircuitDesign", {"molecule": name}) for name in MOLECULES},
 )

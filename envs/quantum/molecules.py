@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-NAMES = ("H2-2", "H2-4", "LiH-4")
+from .ids import MOLECULES
+
+NAMES = MOLECULES
 EQUILIBRIUM = {"H2-2": 0.7414, "H2-4": 0.7414, "LiH-4": 1.595}
 """The bond length [angstrom] of the task without curriculum."""
 

@@ -211,6 +211,13 @@ again = run.measure("PPO-RNN", 6, r["steps"])["returns"]
 stored = r["agents"]["PPO-RNN"]["returns"]
 """
     ),
+    "memory_allocation": Cell(
+        """
+id = "MemoryAllocation-A-v0"
+again, stored = [run.judged(id, rule) for rule in run.RULES.values()], list(r["rows"][id].values())
+""",
+        tolerance=1e-4,
+    ),
     "model_generalization": Cell(
         """
 task, arm = "ProcMaze, few steps", "perfect"

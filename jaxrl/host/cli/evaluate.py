@@ -50,7 +50,6 @@ def evaluate_command(args: list[str]) -> int:
     from jaxrl.algorithm import deployment
     from jaxrl.evaluation import evaluate
     from jaxrl.host.run import ram
-    from jaxrl.wrappers.by_name import repeated, repeats
     from jaxrl.zoo import policies_of
 
     choose = None
@@ -72,39 +71,17 @@ def evaluate_command(args: list[str]) -> int:
 
     how: dict[str, Any] = {"num_episodes": flags.episodes, "max_steps": cap, "greedy": greedy_of(flags.act)}
 
-    def returns(policy, key, hold=1):
-        return evaluate(algo, policy, key, task, params, **how, hold=hold)
+    def returns(policy, key):
+        return evaluate(algo, policy, key, task, params, **how)
 
     at = slice(which.start, which.stop)  # a seed's episodes are the same alone and among all
     keys = jax.random.split(key_of(flags.key, "--key"), seeds)[at]
     policies = jax.tree.map(lambda x: x[at], policies)
     if flags.hold:
-        decision = repeats(task)
-        run = jax.jit(jax.vmap(returns, (0, 0, None)))
-
-        def held(hold):
-            """Mean returns, one a seed. What remembers observations sees those of decisions, as it did in training."""
-            if decision == 1:
-                return np.asarray(run(policies, keys, np.int32(hold)).returns.mean(1))
-            slow = how if cap is None else {**how, "max_steps": -(-cap * decision // hold)}
-            of = jax.vmap(lambda policy, key: evaluate(algo, policy, key, repeated(task, hold), params, **slow))
-            return np.asarray(jax.jit(of)(policies, keys).returns.mean(1))
-
-        print_held(flags.hold, held, task, params, cap)
+        print_held(flags.hold, algo, policies, keys, task, params, how)
         return 0
     if attacks:
-        for kind in dict(attacks):
-            attacked = under_attack(kind, algo, task)
-
-            def run_attacked(policy, key, strength, attacked=attacked):
-                under = attacked.attacking(params, strength, victim=policy)
-                return evaluate(algo, policy, key, attacked, under, **how).returns.mean()
-
-            run = jax.jit(jax.vmap(run_attacked, (0, 0, None)))
-            for strength in [np.float32(strength) for name, strength in attacks if name == kind]:
-                mean = np.asarray(run(policies, keys, strength))
-                print(f"{kind} {strength:g}: return {summary(mean)}")
-                print_normalized(mean, task, params, cap, "  ")
+        print_attacked(attacks, algo, policies, keys, task, params, how)
         return 0
     stats = jax.jit(jax.vmap(returns))(policies, keys)
     mean = np.asarray(stats.returns.mean(1))
@@ -160,12 +137,35 @@ def under_attack(kind: str, algo: Any, task: Any) -> Any:
     return ObservationAttack(task, ActionDifference(act), steps=4)
 
 
-def print_held(holds: tuple[int, ...], returns_of: Any, task: Any, params: Any, cap: int | None) -> None:
-    """A line for each number of steps that actions are held, and the mean over them, by the trapezoidal rule."""
+def print_held(
+    holds: tuple[int, ...], algo: Any, policies: Any, keys: Any, task: Any, params: Any, how: dict[str, Any]
+) -> None:
+    """A line for each number of steps that actions are held, and the mean over them, by the trapezoidal rule.
+
+    `how` is what `evaluate` takes by keyword. A run with ActionRepeat repeats so often instead, so that what remembers
+    observations sees those of decisions, as it did in training.
+    """
+    import jax
     import numpy as np
 
+    from jaxrl.evaluation import evaluate
+    from jaxrl.wrappers.by_name import repeated, repeats
+
+    decision, cap = repeats(task), how["max_steps"]
+
+    def returns(policy, key, hold):
+        return evaluate(algo, policy, key, task, params, **how, hold=hold).returns.mean()
+
+    def returns_repeated(policy, key, hold):
+        slow = how if cap is None else {**how, "max_steps": -(-cap * decision // hold)}
+        return evaluate(algo, policy, key, repeated(task, hold), params, **slow).returns.mean()
+
+    if decision == 1:  # one program for all
+        run = jax.jit(jax.vmap(returns, (0, 0, None)))
+    else:
+        run = jax.jit(jax.vmap(returns_repeated, (0, 0, None)), static_argnums=2)
     holds = tuple(sorted(set(holds)))
-    means = np.asarray([returns_of(hold) for hold in holds])  # (holds, seeds)
+    means = np.asarray([run(policies, keys, hold) for hold in holds])  # (holds, seeds)
     for hold, mean in zip(holds, means, strict=True):
         print(f"held for {hold}: return {summary(mean)}")
         print_normalized(mean, task, params, cap, "  ")
@@ -173,6 +173,32 @@ def print_held(holds: tuple[int, ...], returns_of: Any, task: Any, params: Any, 
         area = np.trapezoid(means, holds, axis=0) / (holds[-1] - holds[0])
         print(f"mean over {holds[0]} to {holds[-1]}: return {summary(area)}")
         print_normalized(area, task, params, cap, "  ")
+
+
+def print_attacked(
+    attacks: list[tuple[str, float]], algo: Any, policies: Any, keys: Any, task: Any, params: Any, how: dict[str, Any]
+) -> None:
+    """A line for each attack and strength. `how` is what `evaluate` takes by keyword."""
+    import jax
+    import numpy as np
+
+    from jaxrl.evaluation import evaluate
+
+    def runner(kind):
+        attacked = under_attack(kind, algo, task)
+
+        def returns(policy, key, strength):
+            under = attacked.attacking(params, strength, victim=policy)
+            return evaluate(algo, policy, key, attacked, under, **how).returns.mean()
+
+        return jax.jit(jax.vmap(returns, (0, 0, None)))
+
+    for kind in dict(attacks):
+        run = runner(kind)
+        for strength in [np.float32(strength) for name, strength in attacks if name == kind]:
+            mean = np.asarray(run(policies, keys, strength))
+            print(f"{kind} {strength:g}: return {summary(mean)}")
+            print_normalized(mean, task, params, how["max_steps"], "  ")
 
 
 def print_normalized(returns: Any, task: Any, params: Any, cap: int | None, of: str = "") -> None:

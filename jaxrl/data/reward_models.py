@@ -224,16 +224,21 @@ def margins(model: RewardModel, dataset: Dataset, first: Any, length: int) -> Fl
     return jnp.moveaxis(jax.lax.map(of_pair, jnp.asarray(first), batch_size=256), 0, -1)
 
 
+def reward_of(model: RewardModel, obs: Any, action: Array) -> Float[Array, "..."]:
+    """The mean over the members, of an action in the environment's units."""
+    return model(obs, to_unit(model.network.action_space, action))
+
+
+def worst_of(model: RewardModel, obs: Any, action: Array) -> Float[Array, "..."]:
+    """The least over the members, of an action in the environment's units."""
+    return model.worst(obs, to_unit(model.network.action_space, action))
+
+
 def relabelled(model: RewardModel, dataset: Dataset, worst: bool = False) -> Dataset:
     """The dataset with the model's rewards in place of its own: any learner from data may learn from it.
 
     `worst`: the least over the members, not their mean.
     """
-    reward = model.worst if worst else model
-
-    def of_step(step: tuple[Any, Array]) -> Array:
-        obs, action = step
-        return reward(obs, to_unit(model.network.action_space, action))
-
+    reward = worst_of if worst else reward_of
     steps = jax.tree.map(jnp.asarray, (dataset.obs, dataset.action))
-    return dataset.replace(reward=np.asarray(jax.lax.map(of_step, steps, batch_size=4096)))
+    return dataset.replace(reward=np.asarray(jax.lax.map(lambda step: reward(model, *step), steps, batch_size=4096)))

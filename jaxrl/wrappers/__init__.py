@@ -1,9 +1,9 @@
 """Wrappers: environments that change the actions, the observations, the starts or the memory of another one.
 
 A wrapper is an `Environment`: frozen, hashable, stepped and vectorised as any other, with the id and params of the
-wrapped environment (`StickyActions`, `FromStates`, `Trials`, `RewardMachine`, `Residual` and attacks add leaves to
-params). Data that must outlive an episode, such as running statistics, belongs into the learner's state instead. A
-wrapper with a memory has a `WrapperState` (`Trials` a `TrialState`); the others use the state of the wrapped
+wrapped environment (`StickyActions`, `FromStates`, `Trials`, `RewardMachine`, `Residual`, `LearnedReward` and attacks
+add leaves to params). Data that must outlive an episode, such as running statistics, belongs into the learner's state
+instead. A wrapper with a memory has a `WrapperState` (`Trials` a `TrialState`); the others use the state of the wrapped
 environment. Wrappers that add to the observation return a Dict; `FlattenObservation` around them makes it one vector.
 
 `base` has the base class; `actions` has `ClipAction`, `RescaleAction`, `StickyActions` and `ActionRepeat`; `memory` has
@@ -11,7 +11,7 @@ environment. Wrappers that add to the observation return a Dict; `FlattenObserva
 `FilterObservation` and `Observed`; `agents` has `agents_as_slots`; `by_name` has
 `wrapped`, which puts some of them around a task by words; `starts` has `FromStates`; `trials` has `Trials`;
 `attacks` has `ObservationAttack` and `ActionAttack`; `reward_machine` has `RewardMachine`;
-`residual` has `Residual`.
+`residual` has `Residual`; `learned_reward` has `LearnedReward`.
 """
 
 from jaxrl.wrappers.actions import ActionRepeat, ClipAction, RescaleAction, StickyActions, StickyParams
@@ -19,6 +19,7 @@ from jaxrl.wrappers.agents import AgentVectorEnv, Team, agents_as_slots
 from jaxrl.wrappers.attacks import ActionAttack, ActionDifference, AttackParams, LeastValue, ObservationAttack
 from jaxrl.wrappers.base import Wrapper, WrapperState
 from jaxrl.wrappers.by_name import unwrapped, wrapped
+from jaxrl.wrappers.learned_reward import LearnedReward, LearnedRewardParams
 from jaxrl.wrappers.memory import ActionHistory, FrameStack, PreviousActionReward, VisitBonus
 from jaxrl.wrappers.residual import Residual, ResidualParams
 from jaxrl.wrappers.reward_machine import Machine, RewardMachine, machine_of
@@ -39,6 +40,8 @@ __all__ = [
     "FlattenObservation",
     "FrameStack",
     "FromStates",
+    "LearnedReward",
+    "LearnedRewardParams",
     "LeastValue",
     "Machine",
     "ObservationAttack",

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Array, Bool
 
@@ -237,3 +238,26 @@ class Remembering(Wrapper):
 
     def _agents(self) -> tuple[int, ...]:
         return (self.num_agents,) if self.num_agents > 1 else ()
+
+
+class KeepsObservation(AddsParams):
+    """A wrapper whose state holds the observation that the agent saw, noise included, beside the wrapped state."""
+
+    def _inner(self, state: WrapperState) -> Any:
+        return state.env
+
+    def initial(self, key: Array, params: Any) -> WrapperState:
+        initial_key, observe_key = (key, key) if self.env.hints.deterministic else jax.random.split(key)
+        state = self.env.initial(initial_key, params.env)
+        return WrapperState(state, self.env.observe(observe_key, state, params.env))
+
+    def after(self, key: Array, state: WrapperState, action: Any, params: Any) -> Transition:
+        """The wrapped transition, and the observation that the agent sees after it."""
+        env_key, observe_key = (key, key) if self.env.hints.deterministic else jax.random.split(key)
+        out = self.env.transition(env_key, state.env, action, params.env)
+        # The next observation, with the clock as `step` will set it.
+        obs = self.env.observe(observe_key, out.state.replace(time=out.state.time + 1), params.env)
+        return out._replace(state=WrapperState(out.state, obs))
+
+    def observe(self, key: Array, state: WrapperState, params: Any) -> Any:
+        return state.memory

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.environment import Levels, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box
-from jaxrl.wrappers.base import AddsParams, WrapperState
+from jaxrl.wrappers.base import KeepsObservation, WrapperState
 
 
 @pytree
@@ -38,12 +38,12 @@ class ResidualParams:
 
 
 @dataclasses.dataclass(frozen=True)
-class Residual(AddsParams):
+class Residual(KeepsObservation):
     """Actions in [-1, 1] are corrections of `base(params.base, obs)` by up to `params.scale` of half the action's box.
 
-    The sum is clipped to the box. The base is asked of the observation that the agent sees, noise included, which the
-    state therefore keeps. At scale 0, or of actions 0, what is done is the base's action alone. Raises ValueError where
-    the action space is no Box with two ends; `validate` raises it for a scale below 0.
+    The sum is clipped to the box. The base is asked of the observation that the agent sees, noise included. At scale 0,
+    or of actions 0, what is done is the base's action alone. Raises ValueError where the action space is no Box with
+    two ends; `validate` raises it for a scale below 0.
     """
 
     base: Callable[[Any, Any], Any]  # (weights, obs) -> action
@@ -56,9 +56,6 @@ class Residual(AddsParams):
         if not isinstance(space, Box) or not np.all(np.isfinite(space.low) & np.isfinite(space.high)):
             raise ValueError(f"Residual: {self.id} acts in {space}; only actions in a Box with two ends are corrected.")
 
-    def _inner(self, state: WrapperState) -> Any:
-        return state.env
-
     @property
     def default_params(self) -> ResidualParams:
         return self.on(self.env.default_params, ())
@@ -66,11 +63,6 @@ class Residual(AddsParams):
     def on(self, params: Any, base: Any, scale: Any = 0.1) -> ResidualParams:
         """The wrapped environment's `params` with a base policy of these weights."""
         return strongly_typed(ResidualParams(params, base, scale))
-
-    def initial(self, key: Array, params: ResidualParams) -> WrapperState:
-        initial_key, observe_key = (key, key) if self.env.hints.deterministic else jax.random.split(key)
-        state = self.env.initial(initial_key, params.env)
-        return WrapperState(state, self.env.observe(observe_key, state, params.env))
 
     def done(self, obs: Any, action: Float[Array, "*batch"], params: ResidualParams) -> Float[Array, "*batch"]:
         """What is done where `obs` is seen and `action` is the correction."""
@@ -80,14 +72,7 @@ class Residual(AddsParams):
         return jnp.clip(self.base(params.base, obs) + params.scale * half * jnp.clip(action, -1, 1), box.low, box.high)
 
     def transition(self, key: Array, state: WrapperState, action: Any, params: ResidualParams) -> Transition:
-        env_key, observe_key = (key, key) if self.env.hints.deterministic else jax.random.split(key)
-        out = self.env.transition(env_key, state.env, self.done(state.memory, action, params), params.env)
-        # The next observation, with the clock as `step` will set it.
-        obs = self.env.observe(observe_key, out.state.replace(time=out.state.time + 1), params.env)
-        return out._replace(state=WrapperState(out.state, obs))
-
-    def observe(self, key: Array, state: WrapperState, params: ResidualParams) -> Any:
-        return state.memory
+        return self.after(key, state, self.done(state.memory, action, params), params)
 
     def action_space(self, params: ResidualParams) -> Box:
         box: Any = self.env.action_space(params.env)

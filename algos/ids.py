@@ -80,6 +80,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "serene": AlgorithmEntry("quality_diversity.serene", ("Discrete", "MultiDiscrete", "Box")),
     "spo": AlgorithmEntry("preferences.spo", ("Discrete", "MultiDiscrete", "Box")),
     "sqirl": AlgorithmEntry("deep_q.sqirl", ()),
+    "srl": AlgorithmEntry("actor_critic.srl", ("Box",)),
     "stac": AlgorithmEntry("meta.stac", ("Discrete", "MultiDiscrete", "Box")),
     "stax": AlgorithmEntry("quality_diversity.stax", ("Discrete", "MultiDiscrete", "Box")),
     "stream_ac": AlgorithmEntry("streaming.stream_ac", ("Discrete", "MultiDiscrete", "Box")),

@@ -379,6 +379,9 @@ SETUPS = {
     "sac": off_policy_setup(tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4)._replace(
         probes=lambda probe: probe.kind != "multi_discrete"
     ),
+    "srl": off_policy_setup(
+        dict(rnn_size=16, sequence_length=2), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4
+    ),
     "crossq": off_policy_setup(dict(critic_hidden=(32,), policy_delay=2), alpha=1e-3, alpha_learning_rate=1e-4),
     # Without a dataset these act as those above; tests/algos/actor_critic has what they do with one.
     "bc": off_policy_setup()._replace(

@@ -535,6 +535,8 @@ def _general() -> Iterator[tuple[str, Made]]:
     yield "r2d2+drqn", learner("r2d2", "Discrete", **sequences, prioritised=False, n_step=1, rnn="lstm")
     for name in ("sac_rnn", "td3_rnn"):
         yield name, learner(name, "Box", **sequences, head_hidden=(6,))
+    planned = dict(num_envs=3, num_steps=4, num_updates=2, batch_size=4, buffer_size=48, hidden=(6,), rnn_size=6)
+    yield "srl", learner("srl", "Box", **planned, sequence_length=3)
     yield "apg", learner("apg", "Box", **ON_POLICY, **PASSES)
     yield "alphazero", learner("alphazero", "Discrete", Still, **ON_POLICY, **PASSES, num_simulations=3)
     yield "evolution", learner("evolution", "Box", population_size=4, num_episodes=2, num_steps=4, hidden=(4,))

@@ -143,7 +143,8 @@ def print_held(
     """A line for each number of steps that actions are held, and the mean over them, by the trapezoidal rule.
 
     `how` is what `evaluate` takes by keyword. A run with ActionRepeat repeats so often instead, so that what remembers
-    observations sees those of decisions, as it did in training.
+    observations sees those of decisions, as it did in training. A policy that plans sequences (`srl`), whose `length` is
+    that of one, does so many of its actions.
     """
     import jax
     import numpy as np
@@ -151,9 +152,11 @@ def print_held(
     from jaxrl.evaluation import evaluate
     from jaxrl.wrappers.by_name import repeated, repeats
 
-    decision, cap = repeats(task), how["max_steps"]
+    decision, cap, plans = repeats(task), how["max_steps"], "length" in getattr(policies, "_fields", ())
 
     def returns(policy, key, hold):
+        if plans:
+            return evaluate(algo, policy._replace(length=hold), key, task, params, **how).returns.mean()
         return evaluate(algo, policy, key, task, params, **how, hold=hold).returns.mean()
 
     def returns_repeated(policy, key, hold):

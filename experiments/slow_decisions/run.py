@@ -89,8 +89,9 @@ def main() -> None:
     for name in args.only:
         for seed in range(args.seeds):
             if f"{name}/{seed}" not in rows:
-                rows[f"{name}/{seed}"] = {**measure(name, seed), **environment_of_run()}
-                FILE.write_text(json.dumps(rows, indent=1) + "\n")
+                rows[f"{name}/{seed}"] = {**measure(name, seed), "where": environment_of_run()}
+                lines = [f"{json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items()]
+                FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
                 print(name, seed, round(score(rows[f"{name}/{seed}"]["returns"]), 3), flush=True)
     table(rows)
 

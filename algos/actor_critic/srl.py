@@ -38,14 +38,14 @@ from jaxrl.nn.actor_critic import Critic
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.losses import critic_loss, td_target, temperature_loss
 from jaxrl.nn.nets import Nets, critic_values, init_critics
-from jaxrl.nn.networks import MLP, Dense, Network, encode, orthogonal, own
+from jaxrl.nn.networks import MLP, Dense, Network, encode, encoded_size, orthogonal, own
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.nn.recurrent import Recurrent
 from jaxrl.off_policy import learner, steps
 from jaxrl.off_policy.steps import Rollout
 from jaxrl.replay.ring import uniform
 from jaxrl.rollout import rollout
-from jaxrl.spaces import Box, environment_action
+from jaxrl.spaces import Box, Space, environment_action
 from jaxrl.vector_env import VectorEnv
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0  # as in SAC
@@ -91,7 +91,7 @@ class State(learner.State):
 class SequenceActor(nn.Module):
     """The default policy network: `begin` reads an observation, `next` gives one action after another."""
 
-    observation_space: Any
+    observation_space: Space
     action_space: Box
     hidden: tuple[int, ...]
     activation: str
@@ -120,16 +120,15 @@ class SequenceActor(nn.Module):
 
 
 class Model(nn.Module):
-    """The default model: the difference of the next observation (..., D) to this one."""
+    """The default model: the difference of the next observation, as a vector (..., D), to this one."""
 
-    observation_space: Any
     hidden: tuple[int, ...]
     activation: str
 
     @nn.compact
-    def __call__(self, obs: Float[Array, "... D"], action: Float[Array, "... A"]) -> Float[Array, "... D"]:
-        x = jnp.concatenate([encode(self.observation_space, obs, privileged=True), action], -1)
-        return MLP(self.hidden, obs.shape[-1], self.activation, out_scale=0.01)(x)
+    def __call__(self, x: Float[Array, "... D"], action: Float[Array, "... A"]) -> Float[Array, "... D"]:
+        inputs = jnp.concatenate([x, action], -1)
+        return MLP(self.hidden, x.shape[-1], self.activation, out_scale=0.01)(inputs)
 
 
 def soft_values(q: Float[Array, "K *batch"], log_prob: Float[Array, "*batch"], alpha: Any) -> Float[Array, "*batch"]:
@@ -152,18 +151,23 @@ class _SRL:
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha", "model")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
 
+    observation_space: Space
     critic: Any  # flax modules
     actor: Any
     model: Any
     num_actions: int  # A
     length: int  # J
 
+    def vector(self, obs: Any) -> Float[Array, "... D"]:
+        """A whole observation as the vector that critics and model see."""
+        return encode(self.observation_space, obs, privileged=True)
+
     def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
         return {
-            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "critic": init_critics(self.critic, keys["critic"], 2, self.vector(obs), action),
             "actor": self.actor.init(keys["actor"], visible(obs)),
             "log_alpha": jnp.log(hyper.alpha),
-            "model": self.model.init(keys["model"], obs, action),
+            "model": self.model.init(keys["model"], self.vector(obs), action),
         }
 
     def begin(self, weights: Any, obs: Any) -> tuple[Array, Array]:
@@ -177,18 +181,18 @@ class _SRL:
         return hidden, TanhNormal(mean, log_std)
 
     def sequence(
-        self, actor: Any, model: Any, key: Array, obs: Float[Array, "B D"]
+        self, actor: Any, model: Any, key: Array, obs: Any
     ) -> tuple[Float[Array, "J B D"], Float[Array, "J B A"], Float[Array, "J B"]]:
         """Where each action of a sequence will be taken, by the model; the actions; the logarithms of their density."""
 
         def step(carry: Any, key: Array) -> Any:
-            hidden, action, obs = carry
+            hidden, action, x = carry
             hidden, pi = self.next(actor, hidden, action)
             action, log_prob = pi.sample_and_log_prob(key)
-            change: Any = self.model.apply(model, obs, jax.lax.stop_gradient(action))
-            return (hidden, action, obs + change), (obs, action, log_prob)
+            change: Any = self.model.apply(model, x, jax.lax.stop_gradient(action))
+            return (hidden, action, x + change), (x, action, log_prob)
 
-        start = (*self.begin(actor, obs), obs)
+        start = (*self.begin(actor, obs), self.vector(obs))
         return jax.lax.scan(step, start, jax.random.split(key, self.length))[1]
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
@@ -196,28 +200,29 @@ class _SRL:
         critic, actor, log_alpha, model = (nets[name] for name in self.networks)
         critic_key, actor_key = jax.random.split(key)
         settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
+        x, next_x = self.vector(batch.obs), self.vector(batch.next_obs)
 
         _, pi = self.next(actor.weights, *self.begin(actor.weights, batch.next_obs))
         action, log_prob = pi.sample_and_log_prob(critic_key)
-        next_q = critic_values(self.critic, critic.target, batch.next_obs, action)
+        next_q = critic_values(self.critic, critic.target, next_x, action)
         next_value = soft_values(next_q, log_prob, alpha)
         target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
 
         def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
-            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            q = critic_values(self.critic, weights, x, batch.action)
             return 0.5 * critic_loss(q, target), {"q_value": jnp.mean(q)}
 
         critic, critic_report = critic.descend(critic_objective, *settings)
 
         def model_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
-            predicted: Any = self.model.apply(weights, batch.obs, batch.action)
-            return model_loss(predicted, batch.obs, batch.next_obs), {}
+            predicted: Any = self.model.apply(weights, x, batch.action)
+            return model_loss(predicted, x, next_x), {}
 
         model, model_report = model.descend(model_objective, *settings)
 
         def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
-            obs, action, log_prob = self.sequence(weights, model.weights, actor_key, batch.obs)
-            q = critic_values(self.critic, critic.weights, obs, action)
+            imagined, action, log_prob = self.sequence(weights, model.weights, actor_key, batch.obs)
+            q = critic_values(self.critic, critic.weights, imagined, action)
             return -jnp.mean(soft_values(q, log_prob, alpha)), {"entropy": -jnp.mean(log_prob)}
 
         actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper))
@@ -290,7 +295,7 @@ class _Learner(learner.Learner):
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Plan:
         kind = jnp.result_type(float)
         hidden = jnp.zeros((*batch_shape, self.config.rnn_size), kind)
-        return Plan(hidden, jnp.zeros((*batch_shape, *self.action_space.shape), kind), jnp.full(batch_shape, -1))
+        return Plan(hidden, jnp.zeros((*batch_shape, *self.action_space.shape), kind), jnp.full(batch_shape, -1, jnp.int32))
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Plan]:
         plan = self.planned(policy, key, visible(obs), carry, greedy)
@@ -312,26 +317,26 @@ def make(
     Args:
         actor: a flax module with the methods `begin`, `next` and `__call__` of `SequenceActor`; its hidden state has
             `config.rnn_size` numbers.
-        critic: a flax module from an observation and an action to values (...); there will be two of them.
-        model: a flax module from an observation (..., D) and an action to the difference of the next one (..., D).
+        critic: a flax module from a whole observation as a vector (..., D) and an action to values (...); there will be
+            two of them.
+        model: a flax module from such a vector and an action to the difference of the next one (..., D).
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is no vector, an observation that is no vector, several agents, or
-    networks whose outputs do not fit.
+    Raises ValueError for an action space that is no vector, several agents, or an actor whose actions do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("srl", venv, Box, between_ends=True)
-    if not isinstance(obs_space, Box) or len(obs_space.shape) != 1:
-        raise ValueError(f"srl: its model is of vectors, and the observations of {venv.env.id} are {obs_space}.")
     if config.normalize_obs:
         raise ValueError("srl: normalize_obs=True is of learners from a dataset; srl learns from no dataset.")
     sizes = config.hidden, config.activation
-    critic = own("critic", critic) or Critic(obs_space, *sizes, config.layer_norm)
+    vectors = Box(-jnp.inf, jnp.inf, (encoded_size(obs_space, privileged=True),))
+    critic = own("critic", critic) or Critic(vectors, *sizes, config.layer_norm)
     chosen = own("actor", actor) or SequenceActor(obs_space, space, *sizes, config.rnn_size)
-    rule = _SRL(critic, chosen, own("model", model) or Model(obs_space, *sizes), space.shape[0], config.sequence_length)
+    chosen_model = own("model", model) or Model(*sizes)
+    rule = _SRL(obs_space, critic, chosen, chosen_model, space.shape[0], config.sequence_length)
     weights = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     shell = _Learner("srl", config, Hyper, venv, obs_space, space, rule, chosen, uniform(config.buffer_size), weights)
-    return shell.algorithm(critic)
+    return shell.algorithm()
 
 
 if __name__ == "__main__":

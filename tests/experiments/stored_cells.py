@@ -400,6 +400,13 @@ stored = [stored[name]["mean"] for name in policies]
 """,
         tolerance=1e-3,
     ),
+    "slow_decisions": Cell(
+        """
+name = "SAC repeat 16"
+again = [run.score(run.measure(name, seed)["returns"]) for seed in range(3)]
+stored = [run.score(r[f"{name}/{seed}"]["returns"]) for seed in range(5)]
+"""
+    ),
     "start_states": Cell(
         """
 # The teacher by hand, whose policy is not read, and the snapshots of its episodes.

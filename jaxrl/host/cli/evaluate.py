@@ -143,8 +143,8 @@ def print_held(
     """A line for each number of steps that actions are held, and the mean over them, by the trapezoidal rule.
 
     `how` is what `evaluate` takes by keyword. A run with ActionRepeat repeats so often instead, so that what remembers
-    observations sees those of decisions, as it did in training. A policy that plans sequences (`srl`), whose `length` is
-    that of one, does so many of its actions.
+    observations sees those of decisions, as it did in training. A policy of sequences (`srl`), whose `length` is that
+    of one, does so many of its actions.
     """
     import jax
     import numpy as np

@@ -127,8 +127,6 @@ def test_what_is_refused():
         srl.Config(sequence_length=0)
     with pytest.raises(ValueError, match="normalize_obs=True is of learners from a dataset"):
         srl.make(ENV, srl.Config(normalize_obs=True))
-    with pytest.raises(ValueError, match=r"srl: its model is of vectors, and the observations of Quadcopter-Hover-v0"):
-        srl.make(make("Quadcopter-Hover-v0", privileged=True)[0])
 
 
 @pytest.mark.slow

@@ -163,6 +163,12 @@ stored = np.zeros_like(again)
 """,
         tolerance=4.0,
     ),
+    "joint_bins": Cell(
+        """
+keys = jax.random.split(jax.random.key(0), run.SEEDS)[:3]
+again, stored = run.pulled("ARSQ", keys)[0], r["ARSQ"]["paid"]
+"""
+    ),
     "learned_rules": Cell(
         """
 row = r["lives"]["rules"]["lpg-cpu-1"]["10"]

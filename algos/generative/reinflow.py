@@ -83,7 +83,7 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 4.5e-5  # of velocity and noise
-    critic_learning_rate: jax.Array = 6.5e-4
+    critic_learning_rate: jax.Array = 6.5e-4  # of the critic
     gamma: jax.Array = 0.99  # discount
     gae_lambda: jax.Array = 0.95
     clip_eps: jax.Array = 0.01

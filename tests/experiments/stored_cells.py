@@ -500,6 +500,14 @@ again, stored = [on.worst, on.best], list(r["tasks"]["PointMass-v0"].values())
 """,
         tolerance=0.05,
     ),
+    "two_goals": Cell(
+        """
+data, _ = run.guided(0)
+keys = jax.random.split(jax.random.key(0), run.SEEDS)[:3]
+found = jax.jit(jax.vmap(run.program("flow, 1 step", data)))(keys)
+again, stored = (np.array(x["improved"])[:, 0] for x in (found, r["flow, 1 step"]))
+"""
+    ),
     "useful_levels": Cell(
         """
 family = run.FAMILIES["car"]()

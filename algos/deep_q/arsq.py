@@ -148,7 +148,7 @@ class OneByOne:
         """An action, bin by bin: sampled, or without a key each the most probable one."""
         network, alpha = weights
         x, places = encode(self.observation_space, visible(obs)), self.config.levels * self.num_dims
-        keys = [None] * places if key is None else jax.random.split(key, places)
+        keys: Any = [None] * places if key is None else jax.random.split(key, places)
         centre = jnp.zeros((*x.shape[:-1], self.num_dims), x.dtype)
         for place, one_hot in enumerate(jnp.eye(places, dtype=x.dtype)):
             level, dim = divmod(place, self.num_dims)

@@ -189,8 +189,8 @@ class Zooming:
         return jnp.stack(chosen, -2)
 
     def mode(self, weights: Any, obs: Any) -> Float[Array, "*batch A"]:
-        network, *ends = weights
-        bin = self.best(network, obs, jnp.linspace(*ends, self.config.num_outputs))
+        network, v_min, v_max = weights
+        bin = self.best(network, obs, jnp.linspace(v_min, v_max, self.config.num_outputs))
         return jnp.sum(offsets(bin, self.config.bins), -2)
 
     def explore(self, weights: Any, key: Array, obs: Any, noise: Array) -> Float[Array, "*batch A"]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -50,7 +50,7 @@ from jaxrl.nn import nets
 from jaxrl.nn.actor_critic import Value
 from jaxrl.nn.losses import normalized
 from jaxrl.nn.networks import MLP, Network, encode, own
-from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.on_policy import epochs, explained_variance
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, rollout, successor_values
@@ -176,14 +176,16 @@ class ReinFlow:
             }
 
         if hyper is not None and is_concrete((hyper.std_min, hyper.std_max)):
-            if np.any((np.asarray(hyper.std_min) <= 0) | (np.asarray(hyper.std_max) < hyper.std_min)):
+            low, high = np.asarray(hyper.std_min), np.asarray(hyper.std_max)
+            if np.any((low <= 0) | (high < low)):
                 ends = f"std_min={hyper.std_min}, std_max={hyper.std_max}"
                 raise ValueError(f"{ends}: it must be 0 < std_min <= std_max; the defaults are 0.1 and 0.24.")
-        begun = on_policy.begin(Hyper, self.venv, self.optimizer, weights, key, hyper, env_params)
+        begun: Any = on_policy.begin(Hyper, self.venv, self.optimizer, weights, key, hyper, env_params)
         actor, critic = split(begun["weights"])
         rates = begun["hyper"].learning_rate, begun["hyper"].critic_learning_rate
         pairs = zip(("actor", "critic"), (actor, critic), rates, strict=True)
-        return on_policy.State(**begun | {"optimizer": {name: self.optimizer.init(w, lr) for name, w, lr in pairs}})
+        begun["optimizer"] = {name: self.optimizer.init(w, rate) for name, w, rate in pairs}
+        return on_policy.State(**begun)
 
     def steps(self, weights: Any, obs: Any, points: Array, t: Array, hyper: Hyper) -> tuple[Array, Array]:
         """`(means, deviations)` of the steps from `points` (..., A) at times `t` (...)."""
@@ -227,10 +229,10 @@ class ReinFlow:
         advantage = gae(rollout.reward, rollout.value, rollout.next_value, *ends, hyper.gamma, hyper.gae_lambda)
         target = advantage + rollout.value
         batch = Batch(rollout.obs, rollout.chain, rollout.log_prob, advantage, target)
-        actor, critic = split(state.weights)
+        (actor, critic), optimizer = split(state.weights), cast(dict[str, OptimizerState], state.optimizer)
         learning = {
-            "actor": nets.net(actor, state.optimizer["actor"], self.optimizer, name="actor"),
-            "critic": nets.net(critic, state.optimizer["critic"], self.optimizer, name="critic"),
+            "actor": nets.net(actor, optimizer["actor"], self.optimizer, name="actor"),
+            "critic": nets.net(critic, optimizer["critic"], self.optimizer, name="critic"),
         }
         rows = config.num_steps * config.num_envs
         step = functools.partial(self.gradient_step, hyper=hyper, warm=state.step > hyper.warmup_steps)

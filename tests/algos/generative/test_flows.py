@@ -162,3 +162,5 @@ def test_settings_that_cannot_be():
             module.Config(num_flow_steps=0)
     with pytest.raises(ValueError, match="std_min=0.3, std_max=0.2: it must be 0 < std_min <= std_max"):
         reinflow.make(ENV, SMALL).init(KEY, reinflow.Hyper(std_min=0.3, std_max=0.2))
+    settings = strongly_typed(reinflow.Hyper())  # arrays that are known while a program around them is traced
+    jax.eval_shape(lambda key: reinflow.make(ENV, SMALL).init(key, settings), KEY)

@@ -201,6 +201,21 @@ def off_policy_value(algo: Any, state: Any, obs: Any) -> Any:
     return apply(weights, obs, unit) if algo.name == "ddpg" else jnp.min(apply(weights, obs, unit), 0)
 
 
+def zoomed_value(algo: Any, state: Any, obs: Any) -> Any:
+    """The mean over levels of the bins that a coarse-to-fine network zooms into."""
+    from jaxrl.algos.deep_q.cqn import of_bins
+    from jaxrl.nn.value_heads import expected_value
+
+    critic, (weights, *ends) = algo.init.__self__.rule.critic, algo.policy(state).weights
+    atoms = jnp.linspace(*ends, critic.config.num_outputs)
+    bin = critic.best(weights, obs, atoms)
+    return jnp.mean(expected_value(of_bins(critic.logits(weights, obs, bin), bin), atoms), (1, 2))
+
+
+def soft_value(algo: Any, state: Any, obs: Any) -> Any:
+    return algo.init.__self__.rule.critic.value(state.weights["critic"], obs)
+
+
 OFF_POLICY = dict(num_envs=8, num_steps=2, num_updates=4, batch_size=64, buffer_size=1024, hidden=(16,))
 
 
@@ -424,6 +439,27 @@ SETUPS = {
         for name, config in {"mopo": {}, "morel": {}, "combo": dict(num_actions=2), "ravl": dict(diverse=False)}.items()
     },
     "dvl": off_policy_setup(dict(divergence="total_variation"), tau=0.05, temperature=0.9, beta=10.0),
+    "flow_bc": off_policy_setup(dict(num_flow_steps=3))._replace(
+        hyper=dict(learning_starts=64),
+        value=lambda *_: None,
+        probes=lambda probe: False,  # it clones itself
+    ),
+    # Bins of 3^3 cells; both act by what sees no privileged part.
+    "cqn": off_policy_setup(
+        dict(levels=3, bins=3, num_outputs=25), tau=0.05, exploration_noise=0.3, v_min=-6.0, v_max=6.0
+    )._replace(value=zoomed_value, probes=lambda probe: probe.kind == "box" and not isinstance(probe, Privileged)),
+    "arsq": off_policy_setup(dict(levels=3, bins=3), tau=0.05, alpha=0.01)._replace(
+        value=soft_value, probes=lambda probe: probe.kind == "box" and not isinstance(probe, Privileged)
+    ),
+    "reinflow": Setup(
+        dict(num_envs=16, num_steps=16, num_epochs=4, num_minibatches=4, num_flow_steps=2)
+        | dict(hidden=(16,), noise_hidden=(8,)),
+        dict(learning_rate=3e-3, critic_learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0, clip_eps=0.2),
+        steps=16 * 16 * 60,
+        value=ppo_value,
+        probes=lambda probe: probe.kind == "box",
+        task=ObservationActionReward("box"),
+    ),
     "apg": Setup(
         dict(num_envs=16, num_steps=8, num_epochs=4, num_minibatches=2, hidden=(16,)),
         # Annealed: at a constant rate the critic's last value of random ends is 0.2 off, from one update to the next.
@@ -680,6 +716,7 @@ LATER |= {
     "props",
     "rnd",
     "spo",
+    "reinflow",
     "sarsa",
     "stream_td",
     "ucb_vi",

@@ -470,13 +470,16 @@ def own_task(
 
 
 BOX_OFFLINE = {  # those that act or learn from a dataset, with what makes them small
+    "arsq": dict(levels=2, bins=3),
     "awac": {},
     "bc": {},
     "combo": {**MODEL, "num_actions": 2},
     "cql": dict(num_actions=2),
+    "cqn": dict(levels=2, bins=3, num_outputs=5),
     "dvl": dict(divergence="chi2"),
     "edac": dict(num_critics=3),
     "famo2o": {},
+    "flow_bc": dict(num_flow_steps=2),
     "iql": {},
     "mopo": MODEL,
     "morel": MODEL,
@@ -537,6 +540,8 @@ def _general() -> Iterator[tuple[str, Made]]:
         yield name, learner(name, "Box", **sequences, head_hidden=(6,))
     planned = dict(num_envs=3, num_steps=4, num_updates=2, batch_size=4, buffer_size=48, hidden=(6,), rnn_size=6)
     yield "srl", learner("srl", "Box", **planned, sequence_length=3)
+    flow = dict(num_flow_steps=2, noise_hidden=(4,))
+    yield "reinflow", learner("reinflow", "Box-dict", **ON_POLICY, **PASSES, **flow)
     yield "apg", learner("apg", "Box", **ON_POLICY, **PASSES)
     yield "alphazero", learner("alphazero", "Discrete", Still, **ON_POLICY, **PASSES, num_simulations=3)
     yield "evolution", learner("evolution", "Box", population_size=4, num_episodes=2, num_steps=4, hidden=(4,))

@@ -77,6 +77,7 @@ KINDS = {
     "actor_critic": "Actor-critic, from stored steps",
     "model_based": "With a model",
     "sequence": "Conditioned on the outcome",
+    "generative": "Generative policies",
     "preferences": "From preferences",
     "population": "Populations",
     "quality_diversity": "Quality diversity",
@@ -87,7 +88,7 @@ KINDS = {
 }
 """Folders of `jaxrl.algos` and what they hold, as the table of algorithms is ordered."""
 
-_OF_FOLDER = ("bandits", "curricula", "meta", "preferences", "quality_diversity", "streaming", "tabular")
+_OF_FOLDER = ("bandits", "curricula", "generative", "meta", "preferences", "quality_diversity", "streaming", "tabular")
 """Folders whose algorithms share a page."""
 
 _PAGES = {
@@ -96,6 +97,7 @@ _PAGES = {
     **dict.fromkeys(("awac", "bc", "cql", "dvl", "edac", "famo2o", "fb", "iql", "rebrac"), "offline.md"),
     **dict.fromkeys(("h2o", "recoil", "ro2o", "td3_bc", "uni_o4", "combo", "mopo", "morel", "ravl"), "offline.md"),
     **dict.fromkeys(("decision_transformer", "rvs"), "offline.md"),
+    **dict.fromkeys(("arsq", "cqn"), "generative.md"),
     **dict.fromkeys(("gorp", "sqirl"), "effective_horizon.md"),
     **{name: f"{name}.md" for name in ("barfi", "disco", "dpt", "stac", "whittle")},
     "ddpg": "td3.md",

@@ -139,7 +139,6 @@ class Learner:
     """
 
     slots: ClassVar = ("replay",)
-    deployed: ClassVar = "greedy"
 
     name: str
     config: Any
@@ -152,6 +151,7 @@ class Learner:
     replay: Replay
     optimizer: Optimizer
     deploy: Callable[[State], Any] | None = None  # the weights that act; None: those named `actor`
+    deployed: str = "greedy"  # as `Algorithm.deployed`
 
     def optimizer_of(self, network: str) -> Optimizer:
         """The optimiser of a network; that of the temperature is always Adam, as weight decay would pull it to 1."""
@@ -349,6 +349,7 @@ def algorithm(
     critic: Network | None = None,
     num_critics: int = 2,
     deploy: Callable[[State], Any] | None = None,
+    deployed: str = "greedy",
 ) -> Algorithm:
     """The Algorithm of a learning rule on `venv`. `replay`, `critic` and `optimizer` are the arguments of `make`.
 
@@ -362,6 +363,7 @@ def algorithm(
         critic: a flax module from a whole observation and an action to values (...), of which there are `num_critics`
             copies with separate weights. None: the outputs of critics are not checked.
         deploy: the weights that act, where they are not those named `actor`.
+        deployed: "sampled" for policies whose mode says little of what they do.
 
     `make` raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not
     fit, and TypeError for a `replay` that is neither a dataset nor a Replay.
@@ -370,7 +372,7 @@ def algorithm(
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
     drawn = steps.as_replay(name, replay, space, lambda: uniform(config.buffer_size))
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    learner = Learner(name, config, hyper, venv, observation_space, space, rule, actor, drawn, chosen, deploy)
+    learner = Learner(name, config, hyper, venv, observation_space, space, rule, actor, drawn, chosen, deploy, deployed)
     return learner.algorithm(critic, num_critics)
 
 

@@ -163,6 +163,12 @@ stored = np.zeros_like(again)
 """,
         tolerance=4.0,
     ),
+    "joint_bins": Cell(
+        """
+keys = jax.random.split(jax.random.key(0), run.SEEDS)[:3]
+again, stored = run.pulled("ARSQ", keys)[0], r["ARSQ"]["paid"]
+"""
+    ),
     "learned_rules": Cell(
         """
 row = r["lives"]["rules"]["lpg-cpu-1"]["10"]
@@ -500,6 +506,14 @@ on = run.task("PointMass-v0", int(max(run.SHARES) * run.NUM_STEPS), run.NUM_STEP
 again, stored = [on.worst, on.best], list(r["tasks"]["PointMass-v0"].values())
 """,
         tolerance=0.05,
+    ),
+    "two_goals": Cell(
+        """
+data, _ = run.guided(0)
+keys = jax.random.split(jax.random.key(0), run.SEEDS)[:3]
+found = jax.jit(jax.vmap(run.program("flow, 1 step", data)))(keys)
+again, stored = (np.array(x["improved"])[:, 0] for x in (found, r["flow, 1 step"]))
+"""
     ),
     "useful_levels": Cell(
         """

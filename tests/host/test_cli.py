@@ -184,7 +184,7 @@ def test_learning_from_a_dataset(tmp_path):
     assert "has changed since the run began" in bad(f"resume {folder} --total-steps 80 --no-progress")
     moved.replace(file)
     good(f"resume {folder} --total-steps 80 --no-progress")
-    assert "ppo does not learn from a dataset alone; awac, bc," in bad(f"train ppo Pendulum-v1 --dataset {file}")
+    assert "ppo does not learn from a dataset alone; arsq, awac, bc," in bad(f"train ppo Pendulum-v1 --dataset {file}")
     assert "--episodes best:7: the share must be above 0" in bad(f"{words} --episodes best:7")
     assert "--episodes top: it is all, return," in bad(f"{words} --episodes top")
     wrong = bad(f"train bc MountainCarContinuous-v0 --dataset {file} {small}")

@@ -32,7 +32,7 @@ from jaxrl.data.datasets import to_unit
 from jaxrl.environment import is_concrete, pytree, visible
 from jaxrl.math import light_key, stock_keys
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.off_policy import learner
+from jaxrl.off_policy import learner, steps
 from jaxrl.replay.ring import Kept, kept
 from jaxrl.rollout import Ends, step_keys, ticked
 from jaxrl.spaces import environment_action
@@ -68,8 +68,8 @@ class Rollout(NamedTuple):
 class Rule(Protocol):
     """A `learner.Rule` that also says what is stored."""
 
-    def kept(self, steps: Steps) -> Kept:
-        """Transitions of `steps`, and which of them are stored."""
+    def kept(self, taken: Steps) -> Kept:
+        """Transitions of what was done, and which of them are stored."""
         ...
 
 
@@ -211,7 +211,8 @@ class Learner(learner.Learner):
 
     def learn(self, state: State, rollout: Rollout) -> tuple[State, dict[str, Array]]:  # pyright: ignore
         """Stores what is kept and takes the gradient steps that are due."""
-        state, metrics = super().learn(state, rollout)  # pyright: ignore
+        stored: Any = rollout.transition
+        state, metrics = super().learn(state, steps.Rollout(stored, rollout.ends))
         told = {"expert_share": jnp.mean(rollout.by_expert), "interventions": jnp.sum(rollout.taken_over)}
         return state, {**metrics, **told}
 

@@ -437,7 +437,7 @@ MODEL = dict(num_rollouts=6, horizon=2, num_critics=2, real_ratio=0.5)
 
 
 def learner(name: str, kind: str = "Box", cls: Any = Walk, **changes: Any) -> Made:
-    """A general algorithm; `changes` are of its config, but for `hyper`, and `memory`, `model` and `expert` of `make`."""
+    """A general algorithm; `changes` are of its config, but for `hyper`, and what `make` is given beside it."""
 
     def made() -> Case:
         hyper = {**RATES, **changes.pop("hyper", {})}

@@ -324,7 +324,7 @@ def test_imitators_learn_what_the_expert_does():
 
 @pytest.mark.slow
 def test_rlif_avoids_what_makes_the_expert_act():
-    """An expert who takes over whenever the action is not its own: the reward of the policy that does as it says is 0."""
+    """An expert who takes over where the action is not its own: then doing as it does has reward 0."""
     env, params = jaxrl.make("Pendulum-v1")
 
     def act(key, env_state, obs, env_params, carry):

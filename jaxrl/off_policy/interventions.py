@@ -116,7 +116,8 @@ class Takeover(NamedTuple):
             rest = env_params, carry, hyper.gamma, self.horizon
             return actors.value(expert, venv.env, value_key, env_state, action, *rest)
 
-        return self.trigger(key, *jax.vmap(value)(jnp.stack(actions)), hyper)
+        of_expert, of_learner = jax.vmap(value)(jnp.stack(actions))
+        return self.trigger(key, of_expert, of_learner, hyper)
 
 
 @pytree

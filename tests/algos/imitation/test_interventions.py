@@ -322,25 +322,6 @@ def test_imitators_learn_what_the_expert_does():
         assert jaxrl.evaluate(algo, algo.policy(state), KEY, num_episodes=16).returns.mean() > 450
 
 
-@pytest.mark.slow
-def test_rlif_avoids_what_makes_the_expert_act():
-    """An expert who takes over where the action is not its own: then doing as it does has reward 0."""
-    env, params = jaxrl.make("Pendulum-v1")
-
-    def act(key, env_state, obs, env_params, carry):
-        return jax.vmap(brakes)(obs), carry
-
-    def value(key, env_state, obs, action, env_params, carry):
-        return -jnp.abs(action - jax.vmap(brakes)(obs))[..., 0]
-
-    sizes = dict(num_envs=4, num_updates=4, batch_size=64, hidden=(32, 32), num_critics=2)
-    algo = rlif.make(env, rlif.Config(**sizes), expert=actors.Actor(act, value=value))
-    hyper = rlif.Hyper(learning_rate=3e-3, learning_starts=200, threshold=0.5, lapse_prob=0.0, alpha=0.05, gamma=0.8)
-    _, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 6_000, hyper, params))(KEY)
-    taken = np.asarray(metrics["interventions"]) / 4
-    assert taken[-200:].mean() < 0.5 * taken[60:260].mean(), (taken[60:260].mean(), taken[-200:].mean())
-
-
 def test_the_configs_of_both_who_take_over_are_alike():
     """So that they can be compared."""
     own = {f.name: f.default for f in dataclasses.fields(hg_dagger.Config)}

@@ -9,6 +9,7 @@ WITH_PRIORITIES = Learns(data="transitions", priorities=True)
 IN_A_MODEL = Learns(data="transitions", model="predictor")
 IN_ITS_MODEL = Learns(data="transitions", model="model_of")
 PAIRS = Learns(acts=False, data="pairs")
+BESIDE_AN_EXPERT = Learns(expert=True)
 OUTCOMES = Learns(acts=False, data="windows", goals=True)
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
@@ -30,6 +31,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "crossq": AlgorithmEntry("actor_critic.crossq", ("Box",), STEPS),
     "crr_discrete": AlgorithmEntry("deep_q.crr_discrete", ("Discrete",), WITH_PRIORITIES),
     "ddpg": AlgorithmEntry("actor_critic.ddpg", ("Box",), STEPS),
+    "dagger": AlgorithmEntry("imitation.dagger", (), BESIDE_AN_EXPERT),
     "decision_transformer": AlgorithmEntry("sequence.decision_transformer", (), OUTCOMES),
     "disco": AlgorithmEntry("meta.disco", ()),
     "dpt": AlgorithmEntry("meta.dpt", ()),
@@ -46,6 +48,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "gorp": AlgorithmEntry("tabular.gorp", ()),
     "h2o": AlgorithmEntry("actor_critic.h2o", (), Learns(data="demonstrations")),
     "heron": AlgorithmEntry("preferences.heron", ()),
+    "hg_dagger": AlgorithmEntry("imitation.hg_dagger", (), BESIDE_AN_EXPERT),
     "iql": AlgorithmEntry("actor_critic.iql", ("Box",), STEPS),
     "iqn": AlgorithmEntry("deep_q.iqn", ("Discrete",), WITH_PRIORITIES),
     "lin_ts": AlgorithmEntry("bandits.lin_ts", ()),
@@ -76,6 +79,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "reinforce": AlgorithmEntry("on_policy.reinforce", ("Discrete", "MultiDiscrete", "Box")),
     "rem": AlgorithmEntry("deep_q.rem", ("Discrete",), WITH_PRIORITIES),
     "rnd": AlgorithmEntry("on_policy.rnd", ("Discrete", "MultiDiscrete", "Box")),
+    "rlif": AlgorithmEntry("imitation.rlif", (), BESIDE_AN_EXPERT),
     "ro2o": AlgorithmEntry("actor_critic.ro2o", ("Box",), STEPS),
     "rvs": AlgorithmEntry("sequence.rvs", (), OUTCOMES),
     "sac": AlgorithmEntry("actor_critic.sac", ("Discrete", "Box"), STEPS),

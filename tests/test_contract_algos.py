@@ -16,6 +16,7 @@ from jaxrl import (
     Environment,
     Transition,
     VectorEnv,
+    actors,
     get_algo,
     list_algos,
     make,
@@ -568,6 +569,8 @@ def compared() -> Any:
     return preferences.stored(preferences.Preferences(data, first, label, 2), Box(-2.0, 2.0, (1,)))
 
 
+BESIDE = dict(num_envs=2, num_steps=2, num_updates=2, batch_size=8, buffer_size=8, hidden=(8,))
+LEFT = actors.of_function(lambda obs: jnp.int32(0))
 PAIRS = dict(num_envs=2, num_updates=2, batch_size=8, hidden=(8,))
 STORED = dict(num_envs=2, num_updates=2, batch_size=4, max_steps=8)
 CONTRACT = {
@@ -578,6 +581,18 @@ CONTRACT = {
         dict(num_envs=2, num_steps=2, num_updates=2, batch_size=8, buffer_size=8, hidden=(8,), num_compared=4)
         | dict(factors=("obs[0]", "-|action[0]|")),
         dict(learning_rate=1e-2, learning_starts=2),
+    ),
+    "dagger": Case("CartPole-v1", {}, 6, BESIDE, dict(learning_rate=1e-2, learning_starts=2), make=dict(expert=LEFT)),
+    "hg_dagger": Case(
+        "CartPole-v1", {}, 6, BESIDE, dict(learning_rate=1e-2, learning_starts=2), make=dict(expert=LEFT)
+    ),
+    "rlif": Case(
+        "CartPole-v1",
+        {},
+        6,
+        dict(BESIDE, num_critics=2, horizon=2),
+        dict(learning_rate=1e-2, learning_starts=2),
+        make=dict(expert=LEFT),
     ),
     "cpl": Case(
         "Pendulum-v1",

@@ -43,10 +43,13 @@ def made(name, env):
 BETWEEN = sorted(n for n in jaxrl.list_algos() if "Box" in registry.algo_actions(n) and n not in OPEN)
 BETWEEN += [
     "cpl",
+    "dagger",
     "decision_transformer",
     "heron",
+    "hg_dagger",
     "oppo",
     "p_iql",
+    "rlif",
     "rvs",
     "stream_td",
 ]  # whose observations are of a kind of their own

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 CONTRACTS: dict[str, str] = {
     "envs/*": "Environments, which algorithms are trained on.",
+    "jaxrl/actors.py": "Who acts beside a learner, and what an action is worth to them.",
     "jaxrl/algorithm.py": "The protocol that `make` of every algorithm returns, and what checks and caches it.",
     "jaxrl/curriculum/attachment.py": "Puts a curriculum around a student; what episodes showed of levels.",
     "jaxrl/curriculum/level_buffer.py": "Levels with scores and ages: drawn, scored anew, put in place of the worst.",
@@ -45,6 +46,7 @@ CONTRACTS: dict[str, str] = {
     "jaxrl/nesting.py": "The state and settings of an algorithm that stands around another.",
     "jaxrl/nn/*": "Networks, distributions, the optimiser's step, Polyak averages, running normalisation.",
     "jaxrl/off_policy/imagination.py": "Rolls a policy out in a model and mixes what it imagines with the data.",
+    "jaxrl/off_policy/interventions.py": "Says who acts, learner or expert, and stores what a rule keeps.",
     "jaxrl/off_policy/learner.py": "Acts and stores, or draws from a dataset, and takes the gradient steps of a rule.",
     "jaxrl/off_policy/outcomes.py": "The same on windows of a dataset, acting by the outcome that is asked for.",
     "jaxrl/off_policy/q_learner.py": "The same of action values: epsilon-greedy, n-step windows, a target network.",

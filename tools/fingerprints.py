@@ -437,11 +437,11 @@ MODEL = dict(num_rollouts=6, horizon=2, num_critics=2, real_ratio=0.5)
 
 
 def learner(name: str, kind: str = "Box", cls: Any = Walk, **changes: Any) -> Made:
-    """A general algorithm; `changes` are of its config, but for `hyper`, and `memory` and `model` of `make`."""
+    """A general algorithm; `changes` are of its config, but for `hyper`, and what `make` is given beside it."""
 
     def made() -> Case:
         hyper = {**RATES, **changes.pop("hyper", {})}
-        given = {key: changes.pop(key)() for key in ("memory", "model") if key in changes}
+        given = {key: changes.pop(key)() for key in ("memory", "model", "expert") if key in changes}
         source, algo = make(name, walk(kind, cls), changes, **given)
         return Case(algo, settings(source.Hyper, **hyper))
 
@@ -721,6 +721,20 @@ def _preferences() -> Iterator[tuple[str, Made]]:
     yield "p_iql", learner("p_iql", "Box", **COMPARED, num_members=2, hyper=dict(reward_steps=3), memory=pairs("Box"))
 
 
+def _imitation() -> Iterator[tuple[str, Made]]:
+    def back(kind: str) -> Callable[[], Any]:
+        def act(obs: Any) -> Any:
+            return jnp.int32(obs[0] < 0) * 2 if kind == "Discrete" else jnp.clip(-obs, -2.0, 1.0)
+
+        return lambda: importlib.import_module("jaxrl.actors").of_function(act)
+
+    for kind in ("Box", "Discrete"):
+        end, some = "" if kind == "Box" else "+Discrete", dict(num_critics=3, horizon=3, expert_steps=2)
+        yield f"dagger{end}", learner("dagger", kind, **SMALL, expert=back(kind))
+        yield f"hg_dagger{end}", learner("hg_dagger", kind, **SMALL, horizon=3, expert=back(kind))
+        yield f"rlif{end}", learner("rlif", kind, **SMALL, **some, expert=back(kind))
+
+
 def _tables() -> Iterator[tuple[str, Made]]:
     short = {"max_steps": 4}
     yield "dyna_q", own_task("dyna_q", "Chain-v0", dict(planning_steps=2), params=short)
@@ -920,7 +934,7 @@ def _meta() -> Iterator[tuple[str, Made]]:
 
 def cases() -> dict[str, Made]:
     """All of them by name."""
-    parts = (_general, _deep_q, _actor_critic, _sequence, _preferences, _tables, _curricula, _meta)
+    parts = (_general, _deep_q, _actor_critic, _sequence, _preferences, _imitation, _tables, _curricula, _meta)
     return {name: made for part in parts for name, made in part()}
 
 

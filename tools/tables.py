@@ -79,6 +79,7 @@ KINDS = {
     "sequence": "Conditioned on the outcome",
     "generative": "Generative policies",
     "preferences": "From preferences",
+    "imitation": "Beside an expert",
     "population": "Populations",
     "quality_diversity": "Quality diversity",
     "streaming": "Streaming",
@@ -88,7 +89,17 @@ KINDS = {
 }
 """Folders of `jaxrl.algos` and what they hold, as the table of algorithms is ordered."""
 
-_OF_FOLDER = ("bandits", "curricula", "generative", "meta", "preferences", "quality_diversity", "streaming", "tabular")
+_OF_FOLDER = (
+    "bandits",
+    "curricula",
+    "generative",
+    "imitation",
+    "meta",
+    "preferences",
+    "quality_diversity",
+    "streaming",
+    "tabular",
+)
 """Folders whose algorithms share a page."""
 
 _PAGES = {
@@ -404,6 +415,8 @@ def learns_from(learns: Learns) -> str:
     words = {"transitions": "a dataset", "windows": "windows of a dataset", "pairs": "preferences"}
     if learns.data == "demonstrations":
         return "demonstrations beside other steps"
+    if learns.expert:
+        return "acting beside an expert"
     data = [words[learns.data] + (" and a model of it" if learns.model else "")] if learns.data else []
     return " or ".join([*(["acting"] if learns.acts else []), *data])
 

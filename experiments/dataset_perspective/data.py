@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
+from jaxrl.actors import of_policy
 from jaxrl.algos import dqn
 from jaxrl.data.datasets import Dataset, joined, transitions
 from jaxrl.data.quality import state_action_coverage, trajectory_quality
 from jaxrl.data.transitions import Stored
-from jaxrl.host.data.recording import at_random, of_policy, recorded, returns_of, trained
+from jaxrl.host.data.recording import at_random, recorded, returns_of, trained
 
 KINDS = ("random", "expert", "mixed", "noisy", "replay")
 POINTS = 11  # policies of the training, whose equal shares are the replay

@@ -8,10 +8,11 @@ import numpy as np
 
 import jaxrl
 from jaxrl import zoo
+from jaxrl.actors import of_policy
 from jaxrl.data import datasets
 from jaxrl.data.transitions import Transition
 from jaxrl.host.data.dataset_recipes import best_of_zoo
-from jaxrl.host.data.recording import at_random, nearest_episode, of_policy, recorded, returns_of, streams, unbroken
+from jaxrl.host.data.recording import at_random, nearest_episode, recorded, returns_of, streams, unbroken
 from jaxrl.replay.ring import Replay, take
 
 

@@ -28,6 +28,8 @@ class Learns(NamedTuple):
     """With `Config.outcome` "goal" it learns from a dataset with hindsight goals."""
     rewards: bool = False
     """Its policy is inferred from the rewards of the dataset, so evaluation needs the dataset, too."""
+    expert: bool = False
+    """It needs somebody who acts beside it, the argument `expert` of its `make` (`jaxrl.actors`)."""
 
 
 DATA = ("", "transitions", "windows", "pairs", "demonstrations")

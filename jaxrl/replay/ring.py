@@ -69,6 +69,32 @@ def take(items: PyTree, rows: Int[Array, "..."]) -> PyTree:
     return jax.tree.map(lambda x: x.at[rows].get(mode="promise_in_bounds"), items)
 
 
+class Kept(NamedTuple):
+    """A batch of which some rows are stored: what `add` of a replay `kept` takes."""
+
+    items: Any  # leaves (B, ...)
+    mask: Array  # (B,): stored where True
+
+
+@functools.cache
+def kept(capacity: int) -> Replay:
+    """Uniform replay as `uniform` is, to which `add(state, batch: Kept) -> state` adds the rows of its mask alone."""
+
+    def add(state: Ring, batch: Kept) -> Ring:
+        # Rows to store first, in their order; after them what the ring holds there already.
+        order = jnp.argsort(~batch.mask, stable=True)
+        count, numbers = jnp.sum(batch.mask, dtype=jnp.int32), jnp.arange(len(order), dtype=jnp.int32)
+        old = take(state.items, (state.position + numbers) % capacity)
+
+        def chosen(new: Array, old: Array) -> Array:
+            return jnp.where((numbers < count).reshape(-1, *[1] * (new.ndim - 1)), new[order].astype(old.dtype), old)
+
+        ring, _ = ring_add(state, jax.tree.map(chosen, batch.items, old))
+        return Ring(ring.items, (state.position + count) % capacity, jnp.minimum(state.size + count, capacity))
+
+    return uniform(capacity)._replace(add=add)
+
+
 @functools.cache
 def uniform(capacity: int) -> Replay:
     """Uniform replay (Lin 1992) of `capacity` items.

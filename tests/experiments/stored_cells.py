@@ -466,6 +466,12 @@ again, stored = curve[2], r["curves"][0]["gold itself"][2]
 """,
         tolerance=0.01,
     ),
+    "interventions": Cell(
+        """
+again = run.drivers.trained("CartPole-v1", "HG-DAgger", 5)[0][:, -1]
+stored = np.asarray(r["rows"]["CartPole-v1/HG-DAgger"]["returns"])[:, -1]
+"""
+    ),
     "preference_control": Cell(
         """
 from jaxrl.host.data.recording import returns_of

@@ -12,7 +12,7 @@ import pytest
 import tyro
 from jax.flatten_util import ravel_pytree
 
-from jaxrl import make, registry
+from jaxrl import actors, make, registry
 from jaxrl.algos import ppo, sac
 from jaxrl.algos.actor_critic.recoil import demonstrated
 from jaxrl.host.cli import main
@@ -328,6 +328,7 @@ def test_every_algorithm_with_optimisers_by_name_has_adams_eps():
 FROM_DATA = {  # made with a memory alone, which nothing is drawn from here
     **dict.fromkeys(("cpl", "oppo", "p_iql"), dict(replay=Replay(lambda item: (), None, len))),
     "heron": dict(factors=len),
+    **dict.fromkeys(("dagger", "hg_dagger", "rlif"), dict(expert=actors.of_function(lambda obs: obs[:1]))),
     "h2o": dict(real=Replay(lambda item: (), None, len)),
     "recoil": dict(replay=demonstrated(uniform(8), uniform(8))),
     "uni_o4": dict(replay=Replay(lambda item: (), None, len), model=len),

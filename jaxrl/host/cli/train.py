@@ -23,6 +23,7 @@ from jaxrl.host.cli.experiment import (
     help_without_words,
     refuse_swapped,
 )
+from jaxrl.host.cli.experts import expert_of
 from jaxrl.host.cli.flags import (
     WORDS,
     Act,
@@ -123,6 +124,10 @@ class TrainFlags(DataFlags, Devices, WrapFlags):
     """Render a GIF of the trained policy."""
     video_every: int | None = None
     """Updates between GIFs of the policy while it learns, media/policy-<update>.gif."""
+    expert: str | None = None
+    """Of dagger, hg_dagger and rlif, who acts beside the learner: zoo:NAME, a run folder (its first seed), scripted (a
+    controller that the environment's family has), or FILE.py:FUNCTION from an observation to an action. The run folder
+    keeps what it needs of them."""
     progress: bool = True
 
 
@@ -148,6 +153,8 @@ def train(args: list[str]) -> int:
         of_run["eval_levels"] = registry.lasting(of_run["eval_levels"])
     of_run["log"] = [registry.lasting(word) for word in run.log]
     recipe["run"] = {**of_run, "out": str(out), "total_steps": recipe.pop("total_steps")}
+    if run.expert is not None:
+        recipe["expert"] = expert_of(run.expert, recipe)
     return run_fit(recipe, out, run, resume=False, **_begin(run))
 
 
@@ -314,7 +321,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         built = build(recipe)
         (algo, hyper, task, params), judged_on = built, task_params(recipe, built)
     run = recipe["run"]
-    words = {name: x for name, x in recipe.items() if name not in ("arrays", "folder")}
+    words = {name: x for name, x in recipe.items() if name not in ("arrays", "folder", "expert")}
     words |= {"run": {name: x for name, x in run.items() if name != "progress"}, "mesh": devices.mesh}
     processes.agree(lambda: words)
     run["eval_max_steps"] = episode_cap(judged_on, run["eval_max_steps"])
@@ -358,7 +365,9 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
             resume=resume,
             overwrite=run.get("overwrite", False) and not resume,
             progress=run["progress"],
-            extra={"recipe": recipe},
+            extra=None
+            if "expert" in recipe
+            else {"recipe": recipe},  # `fit` keeps who the expert is, as of calls in Python
             mesh=mesh,
         )
     status = 128 + (result.signal or signal.SIGINT) if result.interrupted else 0  # as shells count

@@ -24,10 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
-import pkgutil
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +32,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl import registry
+from jaxrl import actors, registry
+from jaxrl.actors import Actor, of_policy
 from jaxrl.algorithm import Algorithm, deployment
 from jaxrl.data.datasets import Dataset, joined
 from jaxrl.environment import NO_LIMIT, Environment
@@ -43,11 +41,9 @@ from jaxrl.exact.mdp import tabulate
 from jaxrl.exact.solvers import backward_induction, bellman
 from jaxrl.host.data.recording import (
     POINTS,
-    Actor,
     at_random,
     first_steps,
     nearest_episode,
-    of_policy,
     recorded,
     returns_of,
     streams,
@@ -117,35 +113,6 @@ def learner(env: Environment, algo: str = "auto") -> Learner:
         return Learner(algo, module.make(env, module.Config()), module.Hyper(), STEPS)
     made = module.make(wrapped(env, known.wrap), module.Config(**known.config))
     return Learner(algo, made, module.Hyper(**known.hyper), known.total_steps, known.wrap)
-
-
-def controller(env: Environment) -> Actor:
-    """The controller that the environment's family has for it, in its `control/scripted.py`.
-
-    Raises ValueError where there is none, naming the ids that have one.
-    """
-    having = _families_with_controllers()
-    package, _, inside = type(env).__module__.partition("jaxrl.envs.")
-    family = "" if package else inside.partition(".")[0]
-    if family not in having:
-        ids = ", ".join(id for module in having.values() for id in module.IDS)
-        raise ValueError(f"{env.id} has no scripted controller; these have: {ids}.")
-    carry, act = having[family].scripted(env)
-
-    def of_all(key, env_state, obs, env_params, carry):
-        return jax.vmap(act, (None, 0, 0))(env_params, env_state, carry)
-
-    return Actor(of_all, carry)
-
-
-def _families_with_controllers() -> dict[str, ModuleType]:
-    folder = importlib.import_module("jaxrl.envs").__path__
-    having = {}
-    for family in (module.name for module in pkgutil.iter_modules(folder)):
-        package = f"jaxrl.envs.{family}.control"
-        if importlib.util.find_spec(package) and importlib.util.find_spec(f"{package}.scripted"):
-            having[family] = importlib.import_module(f"{package}.scripted")
-    return having
 
 
 # ---- what returns are compared with
@@ -317,7 +284,7 @@ def make(
         return _collected(env, env_params, name, num_steps, seed, about_of)
     train_key, key, other_key, random_key, best_key = jax.random.split(jax.random.key(seed), 5)
     if name == "scripted":
-        own = controller(env)
+        own = actors.scripted(env)
         parts = {"controller": task.record(lambda _: own, [()], key, [num_steps])[0]}
     exact = exact_returns(env, env_params, task.max_steps)
     random = task.score(task.random, (), random_key) if exact is None else exact[0]

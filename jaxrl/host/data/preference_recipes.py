@@ -48,9 +48,10 @@ class Source(NamedTuple):
 
 def recorded(folder: Path, num_steps: int, seed: int) -> Source:
     """So many steps of a run's policy, which explores as in training: segments of one quality teach little."""
+    from jaxrl.actors import of_policy
     from jaxrl.host.data.dataset_parts import about_of
     from jaxrl.host.data.recorded_task import said_of
-    from jaxrl.host.data.recording import first_steps, of_policy, streams, unbroken
+    from jaxrl.host.data.recording import first_steps, streams, unbroken
     from jaxrl.host.data.recording import recorded as record
     from jaxrl.host.run.load import load
     from jaxrl.host.run.run_folder import RunFolder

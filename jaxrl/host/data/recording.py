@@ -6,8 +6,6 @@ The functions of arrays are pure, so that one program records a dataset or train
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from jaxrl.actors import Actor
 from jaxrl.algorithm import Algorithm, num_updates
 from jaxrl.data.datasets import Dataset, Episodes, from_rollout
 from jaxrl.environment import Environment, TimeStep, pytree, split_observation
-from jaxrl.evaluation import actor, evaluate
+from jaxrl.evaluation import evaluate
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.rollout import rollout
 from jaxrl.spaces import Discrete
@@ -26,13 +25,6 @@ from jaxrl.vector_env import VectorEnv, vectorize
 
 POINTS = 16
 """Policies that are kept of a training."""
-
-
-class Actor(NamedTuple):
-    """Who acts. Leaves have a leading axis of environments but for those of the params."""
-
-    act: Callable[..., tuple[Any, Any]]  # (key, env_state, obs, env_params, carry) -> (action, carry)
-    carry: Any = ()  # what it remembers at the start of an episode, of one environment
 
 
 @pytree
@@ -67,7 +59,7 @@ def recorded(
     venv = _Shown(**{field.name: getattr(shown, field.name) for field in dataclasses.fields(shown)})
     reset_key, key = jax.random.split(key)
     obs, env_state = venv.reset(reset_key, env_params)
-    first = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_envs, *jnp.shape(x))), who.carry)
+    first = who.carries(num_envs)
 
     def act(key, seen, carry):
         obs, state = seen
@@ -105,11 +97,6 @@ def at_random(env: Environment, env_params: Any) -> Actor:
         return sample(jax.random.split(key, (n, *agents))), carry
 
     return Actor(act)
-
-
-def of_policy(algo: Algorithm, policy: Any, greedy: bool | None) -> Actor:
-    """A policy that acts in the task it was trained on; `greedy` as `evaluate` takes it."""
-    return Actor(functools.partial(actor(algo, algo.venv.env, greedy), policy), algo.initial_carry(()))
 
 
 class Training(NamedTuple):

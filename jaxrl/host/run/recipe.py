@@ -4,7 +4,7 @@ A recipe has names and numbers: `algo` and `env_id` as the registry takes them, 
 and `params` by the dotted names of their leaves (those left out are the defaults); `run` has what `fit` was given;
 `curriculum` what the command line put around it, `dataset` the file that it learns from and the hash of what was in it,
 `model` the same of the model that it imagines with. `recipe_inputs` reads these files, `recipe_of` writes the recipe of
-what `fit` was given.
+what `fit` was given. Before that it may have an `expert`, an `actors.Actor`, which is no JSON.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
     env = recipe_inputs.without_entries(env, params, recipe.get("dataset", {}).get("drop", ()))
     given = recipe_inputs.arguments(recipe, module, config, env, params, trained)
+    given |= {"expert": recipe["expert"]} if "expert" in recipe else {}
     algo = module.make(_slots(env, config.num_envs) if fold else env, config, **given)
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")

@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 import jaxrl
-from jaxrl import scores
+from jaxrl import actors, scores
+from jaxrl.actors import Actor
 from jaxrl.algos import ppo
 from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.exact.mdp import Table
@@ -21,7 +22,7 @@ from jaxrl.host import cli
 from jaxrl.host.data import dataset_recipes, recording
 from jaxrl.host.data.dataset_files import read
 from jaxrl.host.data.dataset_parts import digest, summary
-from jaxrl.host.data.recording import Actor, recorded
+from jaxrl.host.data.recording import recorded
 from jaxrl.testing import Masked
 
 KEY = jax.random.key(0)
@@ -291,11 +292,11 @@ def test_controllers_control(id, settings, least):
 
 def test_who_has_no_controller_is_told_who_has():
     with pytest.raises(ValueError, match=r"CartPole-v1 has no scripted controller; .* Cont-\*, .*Quadcopter-Hover-v0"):
-        dataset_recipes.controller(jaxrl.make("CartPole-v1")[0])
+        actors.scripted(jaxrl.make("CartPole-v1")[0])
     with pytest.raises(ValueError, match=r"Quadcopter-GateRacing-v0: no controller flies it; those of Quadcopter-Gpd"):
-        dataset_recipes.controller(jaxrl.make("Quadcopter-GateRacing-v0")[0])
+        actors.scripted(jaxrl.make("Quadcopter-GateRacing-v0")[0])
     with pytest.raises(ValueError, match=r"no controller for action='pid'; it is one of rpm, "):
-        dataset_recipes.controller(jaxrl.make("Quadcopter-Hover-v0", action="pid")[0])
+        actors.scripted(jaxrl.make("Quadcopter-Hover-v0", action="pid")[0])
     flock = jaxrl.make("Quadcopter-Flock-v0")
     with pytest.raises(ValueError, match="Quadcopter-Flock-v0 has 4 agents; datasets are of one"):
         dataset_recipes.make(*flock, "random", 10)

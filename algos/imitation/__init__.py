@@ -1,0 +1,1 @@
+"""Learning beside an expert, who drives, labels or steps in: see `jaxrl.off_policy.interventions`."""

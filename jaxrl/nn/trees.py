@@ -1,6 +1,6 @@
 """Gradient-boosted oblivious trees: a fixed budget of them as arrays, fitted to gradients one tree at a time.
 
-Fuhrer, Tessler and Dalal (2024), "Gradient boosting reinforcement learning" (GBRL, arXiv:2407.08250). An oblivious tree
+Fuhrer, Tessler and Dalal (2025), "Gradient boosting reinforcement learning" (GBRL, arXiv:2407.08250). An oblivious tree
 of depth L asks the same question, `x[feature] > threshold`, of all nodes of a level, so it is L questions and a table
 of 2^L leaves; a row's answers, the first one highest, are the binary number of its leaf. An ensemble's outputs are the
 sum of one leaf of each tree, and a gradient step is a new tree.
@@ -32,13 +32,15 @@ SCORES = ("cosine", "l2")
 """How the splits of a level are compared."""
 CANDIDATES = ("quantile", "uniform")
 """Where the thresholds of a numeric feature are."""
+NEVER = 1e30
+"""A threshold that no feature is above."""
 _ROWS = 64
 """Rows that are predicted together on a CPU: beyond, the leaves that they read leave its cache."""
 
 
 @pytree
 class Tree:
-    """One oblivious tree of depth L with D outputs; a level that asks nothing has an infinite threshold."""
+    """One oblivious tree of depth L with D outputs; where a level asks nothing, its threshold is `NEVER`."""
 
     feature: jax.Array  # (L,) int32
     threshold: jax.Array  # (L,)
@@ -71,12 +73,21 @@ def empty(num_trees: int, depth: int, num_outputs: int) -> Trees:
     for name, size in (("num_trees", num_trees), ("depth", depth), ("num_outputs", num_outputs)):
         if size < 1:
             raise ValueError(f"{name}={size}: it must be at least 1.")
+    dtype = jnp.result_type(float)
     return Trees(
         jnp.zeros((num_trees, depth), jnp.int32),
-        jnp.full((num_trees, depth), jnp.inf),
-        jnp.zeros((num_trees, 2**depth, num_outputs)),
+        jnp.full((num_trees, depth), NEVER, dtype),
+        jnp.zeros((num_trees, 2**depth, num_outputs), dtype),
         jnp.int32(0),
     )
+
+
+def check_names(score: str = SCORES[0], kind: str = CANDIDATES[0]) -> None:
+    """Raise ValueError for an unknown score or kind of candidates; it names the nearest one."""
+    for name, value, known in (("score", score, SCORES), ("candidates", kind, CANDIDATES)):
+        if value not in known:
+            near = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0)[0]
+            raise ValueError(f"{name}={value!r} is unknown; did you mean {near!r}? Known: {', '.join(known)}.")
 
 
 def candidates(
@@ -91,9 +102,7 @@ def candidates(
 
     Raises ValueError for an unknown `kind`, fewer than one threshold, and `binary` of another length.
     """
-    if kind not in CANDIDATES:
-        near = difflib.get_close_matches(str(kind).lower(), CANDIDATES, n=1, cutoff=0)[0]
-        raise ValueError(f"candidates={kind!r} is unknown; did you mean {near!r}? Known: {', '.join(CANDIDATES)}.")
+    check_names(kind=kind)
     if num < 1:
         raise ValueError(f"num_candidates={num}: it must be at least 1.")
     B, F = x.shape
@@ -147,9 +156,7 @@ def fit(
 
     Raises ValueError for an unknown `score`.
     """
-    if score not in SCORES:
-        near = difflib.get_close_matches(str(score).lower(), SCORES, n=1, cutoff=0)[0]
-        raise ValueError(f"score={score!r} is unknown; did you mean {near!r}? Known: {', '.join(SCORES)}.")
+    check_names(score)
     count = jnp.ones(x.shape[0], grads.dtype) if mask is None else mask.astype(grads.dtype)
     build = standardized(grads, mask) if score == "l2" else grads
     columns = jnp.concatenate([build, jnp.ones_like(build[:, :1])], -1) * count[:, None]
@@ -170,7 +177,7 @@ def fit(
         gain = jnp.where(left_over, jnp.sum(jnp.sqrt(gain) if score == "cosine" else gain, -1), -jnp.inf)
         best, some = jnp.argmax(gain), left_over.any()
         features.append(jnp.where(some, feature[best], 0))
-        thresholds.append(jnp.where(some, splits.threshold[best], jnp.inf))
+        thresholds.append(jnp.where(some, splits.threshold[best], NEVER))
         left_over = left_over & ~((feature == features[-1]) & (splits.threshold == thresholds[-1]))
         node = 2 * node + (some & right[:, best])
     inside = (node[:, None] == jnp.arange(2**depth)) * count[:, None]
@@ -204,7 +211,8 @@ def has_room(trees: Trees, num: int) -> Bool[Array, ""]:
 def predict(trees: Trees | Tree, x: Float[Array, "*batch F"]) -> Float[Array, "*batch D"]:
     """The outputs for rows `x`: the sum of one leaf of each tree, all trees at once."""
     if isinstance(trees, Tree):
-        trees = Trees(trees.feature[None], trees.threshold[None], trees.leaves[None], jnp.int32(1))
+        answers = x[..., trees.feature] > trees.threshold
+        return trees.leaves[answers @ (2 ** np.arange(answers.shape[-1])[::-1])]
     rows = x.reshape(-1, x.shape[-1])
     outputs = on_cpu(_in_parts, _predict, trees, rows) if rows.shape[0] > _ROWS else _predict(trees, rows)
     return outputs.reshape(*x.shape[:-1], -1)

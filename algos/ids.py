@@ -62,6 +62,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "oppo": AlgorithmEntry("preferences.oppo", (), PAIRS),
     "p_iql": AlgorithmEntry("preferences.p_iql", (), PAIRS),
     "ppo": AlgorithmEntry("on_policy.ppo", ("Discrete", "MultiDiscrete", "Box")),
+    "ppo_gbrl": AlgorithmEntry("on_policy.ppo_gbrl", ("Discrete", "MultiDiscrete", "Box")),
     "ppo_rnn": AlgorithmEntry("on_policy.ppo_rnn", ("Discrete", "MultiDiscrete", "Box")),
     "pqn": AlgorithmEntry("deep_q.pqn", ("Discrete",)),
     "pqn_rnn": AlgorithmEntry("deep_q.pqn_rnn", ("Discrete",)),

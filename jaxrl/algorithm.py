@@ -208,10 +208,14 @@ def names_of(tree: Any) -> list[str]:
 
 
 def num_updates(algo: Algorithm, total_steps: int) -> int:
-    """Updates that make at least `total_steps` environment steps. Raises ValueError when that is none."""
+    """Updates that make at least `total_steps` environment steps. Raises ValueError when that is none, or more than the
+    config's `check_updates(updates)` allows, where it has one."""
     if total_steps < 1:
         raise ValueError(f"total_steps={total_steps}: it must be at least 1.")
-    return -(-int(total_steps) // algo.steps_per_update)
+    updates = -(-int(total_steps) // algo.steps_per_update)
+    if (check := getattr(algo.config, "check_updates", None)) is not None:
+        check(updates)
+    return updates
 
 
 def train(

@@ -250,6 +250,18 @@ NOVELTY = dict(num_parents=8, neighbours=3, num_kept=2, capacity=64)
 EMITTERS = dict(num_emitters=6, members=2, step_size=4, chunk=1, reward_capacity=64)
 CODES = dict(num_frames=1, code_size=2, ae_hidden=(8,), train_every=5, num_updates=4, batch_size=8, num_gathered=64)
 
+
+@dataclasses.dataclass(frozen=True)
+class SecondObservation(ObservationActionReward):
+    """The observation is the second of two, so that a tree has something to choose."""
+
+    def observe(self, key, state, params):
+        return jnp.stack([jnp.zeros_like(state.cue), state.cue])
+
+    def observation_space(self, params):
+        return Box(-1.0, 1.0, (2,))
+
+
 SETUPS = {
     "ppo": Setup(
         dict(num_envs=16, num_steps=16, num_epochs=4, num_minibatches=4, hidden=(16,)),
@@ -303,6 +315,14 @@ SETUPS = {
         value=ppo_value,
         task=DelayedReward(),  # in episodes of one step nothing is remembered, and recurrent weights learn nothing
         num_updates=3,
+    ),
+    "ppo_gbrl": Setup(
+        dict(num_envs=16, num_steps=16, num_epochs=4, num_minibatches=4, num_trees=16 * 40, depth=2, log_std=-1.0),
+        dict(learning_rate=0.02, value_learning_rate=0.2, log_std_learning_rate=1e-2, gamma=GAMMA, gae_lambda=0.95),
+        steps=16 * 16 * 40,
+        value=ppo_value,
+        probes=lambda probe: not isinstance(probe, Privileged),  # whose trees see what actors see
+        task=SecondObservation("box"),
     ),
     "pqn": Setup(
         dict(num_envs=8, num_steps=8, num_epochs=2, num_minibatches=4, hidden=(16,)),
@@ -395,9 +415,7 @@ SETUPS = {
     "sac": off_policy_setup(tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4)._replace(
         probes=lambda probe: probe.kind != "multi_discrete"
     ),
-    "srl": off_policy_setup(
-        dict(rnn_size=16, sequence_length=2), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4
-    ),
+    "srl": off_policy_setup(dict(rnn_size=16, sequence_length=2), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4),
     "crossq": off_policy_setup(dict(critic_hidden=(32,), policy_delay=2), alpha=1e-3, alpha_learning_rate=1e-4),
     # Without a dataset these act as those above; tests/algos/actor_critic has what they do with one.
     "bc": off_policy_setup()._replace(
@@ -728,6 +746,7 @@ def keeps_the_contract(name, whole):
 LATER = {name for name in list_algos() if registry.algo_learns(name).data} - {"iql", "dqn", "sac", "td3", "ddpg"}
 LATER |= {
     "rainbow",
+    "ppo_gbrl",
     "props",
     "rnd",
     "spo",

@@ -520,6 +520,9 @@ def _general() -> Iterator[tuple[str, Made]]:
     for kind in ("Discrete-dict", "Box"):
         rnn = {**ON_POLICY, **PASSES, "rnn_size": 6}
         yield f"ppo_rnn{'' if kind == 'Box' else '+Discrete-dict'}", learner("ppo_rnn", kind, **rnn)
+    for kind in ("Discrete-dict", "Box"):
+        grown = dict(num_envs=4, num_steps=4, num_trees=8 * UPDATES, depth=2, shared=kind == "Box", num_candidates=5)
+        yield f"ppo_gbrl{'' if kind == 'Box' else '+' + kind}", learner("ppo_gbrl", kind, **PASSES | grown)
     sizes = dict(target_hidden=(6,), predictor_hidden=(6,), num_features=5)
     yield "rnd", learner("rnd", "Discrete", **ON_POLICY, **PASSES, **sizes)
     yield "rnd+rdd", learner("rnd", "Box", **ON_POLICY, **PASSES, **sizes, bonus="rdd", episodic_bonus=True)

@@ -295,7 +295,9 @@ class _Learner(learner.Learner):
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Plan:
         kind = jnp.result_type(float)
         hidden = jnp.zeros((*batch_shape, self.config.rnn_size), kind)
-        return Plan(hidden, jnp.zeros((*batch_shape, *self.action_space.shape), kind), jnp.full(batch_shape, -1, jnp.int32))
+        return Plan(
+            hidden, jnp.zeros((*batch_shape, *self.action_space.shape), kind), jnp.full(batch_shape, -1, jnp.int32)
+        )
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Plan]:
         plan = self.planned(policy, key, visible(obs), carry, greedy)

@@ -305,16 +305,24 @@ def active_units(intermediates: PyTree) -> Float[Array, ""]:
     return jnp.mean(jnp.stack([jnp.mean(x) for x in jax.tree.leaves(intermediates)]))
 
 
-def encode(space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = False) -> Array:
+MOST_CODES = 64
+"""Values of an integer of a Box up to which they may be taken for categories."""
+
+
+def encode(
+    space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = False, categorical: bool = False
+) -> Array:
     """One vector (..., F) of an observation of `space` with any leading batch shape, F being `encoded_size`.
 
     Boxes are flattened, Discrete and MultiDiscrete one-hot. Integers become float32: pixels (uint8 of 0..255) are
     divided by 255, as Mnih et al. (2015) do; others, such as MiniGrid's codes, keep their values. The entries of a Dict
     are in sorted order. A top-level Dict's `action_mask` is left out, and its `privileged` entry unless asked for.
+    With `categorical` the integers of a Box are one-hot, too, unless they have more than `MOST_CODES` values.
 
     Raises ValueError where nothing is left.
     """
-    parts = [_vector(s, x) for s, x in zip(_parts(space, privileged), _parts(space, privileged, obs), strict=True)]
+    pairs = zip(_parts(space, privileged), _parts(space, privileged, obs), strict=True)
+    parts = [_vector(s, x, categorical) for s, x in pairs]
     if not parts:
         raise ValueError(f"encode: {space!r} has nothing to see but an action mask or what is privileged.")
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)
@@ -323,6 +331,25 @@ def encode(space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = F
 def encoded_size(space: Space, privileged: bool = False) -> int:
     """The length F of the vectors of `encode`. Raises TypeError for an unknown kind of space."""
     return sum(_size(s) for s in _parts(space, privileged))
+
+
+def one_hot_columns(space: Space, privileged: bool = False, categorical: bool = False) -> np.ndarray:
+    """(F,) bool: which entries of the vectors of `encode` are zero or one. Raises TypeError for an unknown space."""
+    columns = []
+    for part in _parts(space, privileged):
+        codes = _codes(part) if categorical else None
+        one_hot = isinstance(part, Discrete | MultiDiscrete) or part.dtype == jnp.bool_ or codes is not None
+        columns.append(np.full(_size(part) * (1 if codes is None else codes[1]), one_hot))
+    return np.concatenate([np.zeros(0, bool), *columns])
+
+
+def _codes(space: Space) -> tuple[int, int] | None:
+    """`(lowest, how many)` values of each integer of a Box that are few enough for categories."""
+    if not isinstance(space, Box) or not jnp.issubdtype(space.dtype, jnp.integer):
+        return None
+    low = int(np.min(space.low))
+    many = int(np.max(space.high)) - low + 1
+    return (low, many) if many <= MOST_CODES else None
 
 
 def _parts(space: Space, privileged: bool, values: Any = None) -> list[Any]:
@@ -350,12 +377,16 @@ def _size(space: Space) -> int:
     raise TypeError(f"encode: {space!r} is not a Box, Discrete or MultiDiscrete.")
 
 
-def _vector(space: Space, x: Array) -> Array:
+def _vector(space: Space, x: Array, categorical: bool = False) -> Array:
     if isinstance(space, Discrete):
         return jax.nn.one_hot(x, space.n, dtype=jnp.float32)
     if isinstance(space, MultiDiscrete):
         one_hots = [jax.nn.one_hot(x[..., i], n, dtype=jnp.float32) for i, n in enumerate(space.nvec)]
         return jnp.concatenate(one_hots, -1)
+    if categorical and (codes := _codes(space)) is not None:
+        batch = x.shape[: x.ndim - len(space.shape)]
+        x = jax.nn.one_hot(x.astype(jnp.int32) - codes[0], codes[1], dtype=jnp.float32)
+        return x.reshape(*batch, _size(space) * codes[1])
     x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)
     x = x / 255 if _are_pixels(space) else x
     batch = x.shape[: x.ndim - len(space.shape)]

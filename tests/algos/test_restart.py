@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl import make
 from jaxrl.algorithm import field, with_field
-from jaxrl.algos import dqn, ppo, ppo_rnn, pqn_rnn, props, r2d2, rnd, sac_rnn, td3_rnn
+from jaxrl.algos import dqn, ppo, ppo_gbrl, ppo_rnn, pqn_rnn, props, r2d2, rnd, sac_rnn, td3_rnn
 from jaxrl.algos.streaming import stream_ac, stream_q, stream_td
 
 KEY = jax.random.key(0)
@@ -19,6 +19,10 @@ REPLAYED = {"num_envs": 2, "num_steps": 4, "burn_in": 2, "num_updates": 1, "batc
 SMALL = {"hidden": (4,), "rnn_size": 4}
 MODULES = {
     "ppo": (ppo, {**ON_POLICY, "normalize_reward": True}),
+    "ppo_gbrl": (
+        ppo_gbrl,
+        {"num_envs": 2, "num_steps": 4, "num_minibatches": 1, "num_trees": 2, "depth": 2, "normalize_reward": True},
+    ),
     "ppo_rnn": (ppo_rnn, {**ON_POLICY, "rnn_size": 4, "burn_in": 2}),
     "pqn_rnn": (pqn_rnn, {**ON_POLICY, "rnn_size": 4, "burn_in": 2}),
     "props": (props, {**ON_POLICY, "normalize_reward": True}),

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import jaxrl
-from jaxrl import registry
+from jaxrl import actors, registry
 from jaxrl.algos import ppo, spo
 from jaxrl.data import preferences, reward_models
 from jaxrl.host.data import recording
@@ -150,7 +150,7 @@ def trained(**how):
 
 def places(algo, policy):
     """Where the cart is at each step of 100 episodes [m]."""
-    seen = recording.recorded(cart, cart_params, recording.of_policy(algo, policy, True), jax.random.key(1), 100, 500)
+    seen = recording.recorded(cart, cart_params, actors.of_policy(algo, policy, True), jax.random.key(1), 100, 500)
     return np.asarray(seen.obs)[:, 0], np.asarray(seen.last).reshape(100, 500).argmax(1).mean() + 1
 
 

@@ -16,11 +16,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import jaxrl
+from jaxrl.actors import Actor
 from jaxrl.algos import iql, td3_bc
 from jaxrl.data import datasets
 from jaxrl.data.transitions import Transition
 from jaxrl.evaluation import evaluate
-from jaxrl.host.data.recording import Actor, recorded
+from jaxrl.host.data.recording import recorded
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import told

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from jaxrl.actors import Actor
 from jaxrl.algos import td3_bc
 from jaxrl.data import datasets
 from jaxrl.data.transitions import Transition
 from jaxrl.environment import pytree
 from jaxrl.envs.classic import point_mass
 from jaxrl.evaluation import evaluate
-from jaxrl.host.data.recording import Actor, recorded
+from jaxrl.host.data.recording import recorded
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import told

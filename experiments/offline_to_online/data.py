@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 import jaxrl
-from jaxrl.host.data.recording import Actor, recorded
+from jaxrl.actors import Actor
+from jaxrl.host.data.recording import recorded
 from jaxrl.wrappers.base import Wrapper
 
 STEPS, STREAMS = 10_000, 10

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from jaxrl.host.data.recording import Actor, first_steps, recorded, unbroken
+from jaxrl.actors import Actor
+from jaxrl.host.data.recording import first_steps, recorded, unbroken
 
 GAMMA = 0.99
 U_MAZE = ("#####", "#   #", "### #", "#   #", "#####")

@@ -16,6 +16,7 @@ import numpy as np
 
 import jaxrl
 from jaxrl import scores
+from jaxrl.actors import Actor, scripted
 from jaxrl.envs.bandits import coupled, linear
 from jaxrl.envs.classic import fishery, lettuce_greenhouse
 from jaxrl.envs.quadcopter.control import cascade
@@ -27,8 +28,6 @@ from jaxrl.exact import planning
 from jaxrl.exact.mdp import MDP, explore, tabulate
 from jaxrl.exact.solvers import bellman
 from jaxrl.exact.whittle import average_whittle_index, whittle_action, whittle_index
-from jaxrl.host.data.dataset_recipes import controller
-from jaxrl.host.data.recording import Actor
 from jaxrl.host.statistics import bootstrap_interval
 
 
@@ -140,7 +139,7 @@ def by(choose: Callable, count: int = 2048):
 
 def controlled(env, params, cap):
     """By the controller in the family's `control/scripted.py`."""
-    return played(env, params, cap, controller(env))
+    return played(env, params, cap, scripted(env))
 
 
 def planned(make_planner: Callable, count: int = 32):

@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
+from jaxrl.actors import Actor
 from jaxrl.algos import iql, td3_bc
 from jaxrl.data import datasets, diffusion
 from jaxrl.data.transitions import Transition
 from jaxrl.evaluation import evaluate
-from jaxrl.host.data.recording import Actor, recorded
+from jaxrl.host.data.recording import recorded
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import told

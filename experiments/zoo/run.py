@@ -46,7 +46,7 @@ WORDS = {
     "ppo/StumpWalker-v0": "--seeds 3",
     "ppo/LettuceGreenhouse-v0": "--seeds 3",
     "ppo/Knapsack-v0": "--seeds 3",
-    "ppo/CircuitDesign-H2-2-v0": "--seeds 3",
+    "ppo/CircuitDesign-H2-2-v0": "--seeds 3 --hyper.gamma 0.88",
     "ppo/Quadcopter-MultiHover-v0": "--no-tuned --total-steps 4000000 --seeds 3 --config.num-envs 64 "
     "--config.num-steps 64 --config.num-minibatches 8 --config.normalize-obs --hyper.learning-rate 1e-3 "
     "--hyper.anneal-steps 4000000 --hyper.ent-coef 0",

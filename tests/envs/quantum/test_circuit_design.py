@@ -180,6 +180,27 @@ def test_two_gates_prepare_hydrogen_on_two_qubits():
     assert loose.terminated and loose.reward == 5 and not loose.info["success"]
 
 
+def test_the_reward_pays_for_breaking_a_circuit_and_mending_it():
+    """A gate that undoes all costs 1, and the two that mend it earn more: PPO found it. Discounting hides it."""
+    env, params = jaxrl.make("CircuitDesign-H2-2-v0")
+    step = jax.jit(env.step)
+
+    def played(gates):
+        _, state = env.reset(KEY, params)
+        rewards = []
+        for gate in gates:
+            ts = step(KEY, state, jnp.int32(gate), params)
+            state, rewards = ts.state, [*rewards, float(ts.reward)]
+        assert ts.terminated and ts.info["success"]
+        return np.array(rewards)
+
+    found = played([3, 2, 7, 6, 3, 7, 6, 1, 7, 6, 1, 4, 7, 1, 3, 1, 7, 3, 6, 3])
+    names = [gate.name + str(gate.qubits) for gate in env.gate_list]
+    two = played([names.index("RY(0,)"), names.index("CNOT(0, 1)")])
+    assert found.sum() > 1.5 * two.sum()
+    assert found @ 0.88 ** np.arange(20) < two @ 0.88 ** np.arange(2)
+
+
 @pytest.mark.optimised
 def test_six_gates_prepare_hydrogen_on_four_qubits():
     env, params = jaxrl.make("CircuitDesign-H2-4-v0")

@@ -132,12 +132,16 @@ def test_both_forms_of_a_model_in_the_units_of_the_environment():
 
 @pytest.mark.slow
 def test_the_contract():
-    check_environment(LearnedReward(Noisy(), lambda weights, obs, action: jnp.sum(obs)))
+    task = LearnedReward(Noisy(), lambda weights, obs, action: jnp.sum(obs))
+    check_environment(task, task.on(Noisy().default_params, ()))
 
 
 def test_what_is_refused():
+    with pytest.raises(ValueError, match=r"params have no model; take those of `task.on\(env_params, model\)`"):
+        TASK.step(KEY, TASK.reset(KEY, TASK.default_params)[1], jnp.ones(1), TASK.default_params)
     whole = LearnedReward(Noisy(), lambda weights, obs, action: obs)
+    without = whole.on(Noisy().default_params, ())
     with pytest.raises(TypeError, match=r"LearnedReward: reward \(1,\) of one step; it must be a scalar"):
-        whole.step(KEY, whole.reset(KEY, whole.default_params)[1], jnp.ones(1), whole.default_params)
+        whole.step(KEY, whole.reset(KEY, without)[1], jnp.ones(1), without)
     with pytest.raises(ValueError, match=r"LearnedReward: Quadcopter-Flock-v0 has \d+ agents; it is for one"):
         LearnedReward(jaxrl.make("Quadcopter-Flock-v0")[0], linear)

@@ -291,9 +291,11 @@ def split(weights: dict[str, Any]) -> tuple[dict[str, Any], Any]:
 def start(algo: Algorithm, cloned: Any, key: Key[Array, ""], hyper: Any = None, env_params: Any = None) -> Any:
     """A state of `algo`, a ReinFlow, whose velocity is that of `cloned`, a state of `flow_bc`.
 
-    Raises ValueError for a velocity of other sizes.
+    Raises ValueError for a velocity of other sizes, or of normalised observations, which ReinFlow has not.
     """
     state = algo.init(key, hyper, env_params)
+    if cloned.normalizer is not None:
+        raise ValueError("reinflow.start: the clone saw normalised observations; clone with normalize_obs=False.")
     given, wanted = cloned.weights["actor"], state.weights["velocity"]
     shapes = [[jnp.shape(x) for x in jax.tree.leaves(tree)] for tree in (given, wanted)]
     if shapes[0] != shapes[1]:

@@ -95,7 +95,7 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 0.029  # of the policy's outputs
-    value_learning_rate: jax.Array = 0.015
+    value_learning_rate: jax.Array = 0.015  # of the value
     log_std_learning_rate: jax.Array = 1.7e-3
     anneal_steps: jax.Array = 0  # environment steps over which the learning rates go to zero; 0: constant
     gamma: jax.Array = 0.98  # discount

@@ -32,6 +32,7 @@ REPEATS = (1, 2, 4, 8, 16)
 LEARNERS = {
     "SRL": (srl, 1, SMALL),
     **{f"SAC repeat {n}": (sac, n, SMALL) for n in REPEATS},
+    "SAC repeat 8, 8 updates a decision": (sac, 8, ({**SMALL[0], "num_updates": 8}, *SMALL[1:])),
     **{f"SAC repeat {n}, authors' settings": (sac, n, AUTHORS) for n in REPEATS},
 }
 
@@ -40,8 +41,8 @@ def measure(name: str, seed: int) -> dict:
     """Returns of the final policy at each number of steps between decisions, ten greedy episodes each."""
     module, repeat, (config, hyper, starts) = LEARNERS[name]
     env, params = jaxrl.make("Pendulum-v1")
-    task = ActionRepeat(env, repeat) if repeat > 1 else env
-    algo = module.make(task, module.Config(**config, **({"sequence_length": 16} if module is srl else {})))
+    config = module.Config(**config, **({"sequence_length": 16} if module is srl else {}))
+    algo = module.make(ActionRepeat(env, repeat), config)
     hyper = module.Hyper(**hyper, learning_starts=starts // repeat)
 
     def run(key):
@@ -50,8 +51,7 @@ def measure(name: str, seed: int) -> dict:
         policy = algo.policy(state)
 
         def judged(hold):
-            deployed = policy._replace(length=hold) if module is srl else policy
-            held = {} if module is srl else {"hold": hold}
+            deployed, held = (policy._replace(length=hold), {}) if module is srl else (policy, {"hold": hold})
             return evaluate(algo, deployed, eval_key, env, num_episodes=10, greedy=True, **held).returns.mean()
 
         return jax.lax.map(judged, jnp.array(HOLDS))
@@ -76,8 +76,8 @@ def table(rows: dict) -> None:
             returns = np.mean([row["returns"] for row in found], 0)
             scores = [score(row["returns"]) for row in found]
             shown = " | ".join(f"{returns[HOLDS.index(n)]:.0f}" for n in (1, 4, 8, 16, 30))
-            seconds = np.median([row["cpu_seconds"] for row in found])
-            print(f"| {name} | {np.mean(scores):.3f} ({np.std(scores):.3f}) | {shown} | {len(found)} | {seconds:.0f} |")
+            ends = f"{len(found)} | {np.median([row['cpu_seconds'] for row in found]):.0f}"
+            print(f"| {name} | {np.mean(scores):.3f} ({np.std(scores):.3f}) | {shown} | {ends} |")
 
 
 def main() -> None:

@@ -39,8 +39,8 @@ class LearnedRewardParams:
 class LearnedReward(KeepsObservation):
     """The reward of a step is `reward(params.model, obs, action)`: of what the agent saw, noise included, and did.
 
-    Ends are those of the wrapped task. Raises ValueError where several agents act; a step raises TypeError for a reward
-    that is not a scalar.
+    Ends are those of the wrapped task. Raises ValueError where several agents act; a step raises it for params without
+    a model, as the default ones are, and TypeError for a reward that is not a scalar.
     """
 
     reward: Callable[[Any, Any, Any], Any]  # (weights, obs, action) -> scalar
@@ -54,13 +54,15 @@ class LearnedReward(KeepsObservation):
 
     @property
     def default_params(self) -> LearnedRewardParams:
-        return self.on(self.env.default_params, ())
+        return self.on(self.env.default_params, None)
 
     def on(self, params: Any, model: Any) -> LearnedRewardParams:
         """The wrapped environment's `params` with a reward of these weights."""
         return strongly_typed(LearnedRewardParams(params, model))
 
     def transition(self, key: Array, state: WrapperState, action: Any, params: LearnedRewardParams) -> Transition:
+        if params.model is None:
+            raise ValueError("LearnedReward: params have no model; take those of `task.on(env_params, model)`.")
         out = self.after(key, state, action, params)
         reward = jnp.asarray(self.reward(params.model, state.memory, action), jax.dtypes.canonicalize_dtype(float))
         if reward.shape != ():

@@ -163,6 +163,10 @@ def print_held(
         slow = how if cap is None else {**how, "max_steps": -(-cap * decision // hold)}
         return evaluate(algo, policy, key, repeated(task, hold), params, **slow).returns.mean()
 
+    if plans and decision > 1:
+        raise ValueError(
+            f"--hold: {algo.name} plans sequences, and its run repeats actions, too; it is judged without."
+        )
     if decision == 1:  # one program for all
         run = jax.jit(jax.vmap(returns, (0, 0, None)))
     else:

@@ -15,7 +15,19 @@ from jaxrl.testing.probes import Probe
 from jaxrl.wrappers import ClipAction, PreviousActionReward, RescaleAction
 
 KEY = jax.random.key(0)
-OPEN = {"a2c", "barfi", "cma_me", "evolution", "map_elites", "novelty_search", "ppo", "ppo_rnn", "props", "reinforce"}
+OPEN = {
+    "a2c",
+    "barfi",
+    "cma_me",
+    "evolution",
+    "map_elites",
+    "novelty_search",
+    "ppo",
+    "ppo_gbrl",
+    "ppo_rnn",
+    "props",
+    "reinforce",
+}
 OPEN |= {"rnd", "serene", "spo", "stac", "stax", "stream_ac", "taxons"}
 """Algorithms whose policies are normal or a network's outputs, and so act in all of an open box."""
 

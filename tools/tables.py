@@ -396,7 +396,7 @@ def _default(value: Any) -> str:
 
 
 _PARTICLE = r"(?:(?:[Vv]an|da|de|der|den|von) )"
-_NAME = rf"{_PARTICLE}*[A-Z][\w'’-]*[^\W\d_](?: {_PARTICLE}+[A-Z]\w*)?"
+_NAME = rf"{_PARTICLE}*[A-Z][\w'’-]*[a-zß-öø-ÿ](?: {_PARTICLE}+[A-Z]\w*)?"
 _AUTHORS = rf"{_NAME}(?:(?:, | and | & |, and ){_NAME})*(?: et al\.)?"
 _WHERE = r"arXiv:[\d.]+\d|Nature[^),.]*"
 _TITLED = re.compile(rf'({_AUTHORS}) \(?(\d{{4}}[a-z]?)\)?, "([^"]+)"(?:,? \(?(?:\w+, )?({_WHERE}))?')

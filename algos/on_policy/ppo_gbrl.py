@@ -96,7 +96,7 @@ class Hyper:
 
     learning_rate: jax.Array = 0.029  # of the policy's outputs
     value_learning_rate: jax.Array = 0.015  # of the value
-    log_std_learning_rate: jax.Array = 1.7e-3
+    log_std_learning_rate: jax.Array = 1.7e-3  # of a Box's standard deviation
     anneal_steps: jax.Array = 0  # environment steps over which the learning rates go to zero; 0: constant
     gamma: jax.Array = 0.98  # discount
     gae_lambda: jax.Array = 0.8

@@ -47,14 +47,6 @@ WORDS = {
     "ppo/LettuceGreenhouse-v0": "--seeds 3",
     "ppo/Knapsack-v0": "--seeds 3",
     "ppo/CircuitDesign-H2-2-v0": "--seeds 3 --hyper.gamma 0.88",
-    "ppo/Quadcopter-MultiHover-v0": "--no-tuned --total-steps 4000000 --seeds 3 --config.num-envs 64 "
-    "--config.num-steps 64 --config.num-minibatches 8 --config.normalize-obs --hyper.learning-rate 1e-3 "
-    "--hyper.anneal-steps 4000000 --hyper.ent-coef 0",
-    "ppo/Quadcopter-GateRacing-v0": "--no-tuned --env.frame body --params.weights.course 5 --params.weights.progress 0 "
-    "--params.weights.gate 0 --params.weights.crash 1 --params.start-anywhere 0.8 --total-steps 8000000 "
-    "--config.num-envs 256 --config.num-steps 32 --config.num-minibatches 8 --config.activation elu "
-    "--config.normalize-obs --config.normalize-reward --config.no-clip-value --config.stop-on-kl "
-    "--hyper.learning-rate 2e-3 --hyper.anneal-steps 8000000 --hyper.ent-coef 0 --hyper.target-kl 0.03",
     "ppo_rnn/TMazePassive-v0": "",
     "ppo_rnn/XLand-MiniGrid-R1-9x9": "--seeds 3",
     "spo/CartPole-v1": "--total-steps 1000000 --hyper.anneal-steps 1000000 --seeds 3",

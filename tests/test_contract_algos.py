@@ -318,7 +318,7 @@ SETUPS = {
     ),
     "ppo_gbrl": Setup(
         dict(num_envs=16, num_steps=16, num_epochs=4, num_minibatches=4, num_trees=16 * 40, depth=2, log_std=-1.0),
-        dict(learning_rate=0.02, value_learning_rate=0.2, log_std_learning_rate=1e-2, gamma=GAMMA, gae_lambda=0.95),
+        dict(learning_rate=0.02, value_learning_rate=0.2, std_learning_rate=1e-2, gamma=GAMMA, gae_lambda=0.95),
         steps=16 * 16 * 40,
         value=ppo_value,
         probes=lambda probe: not isinstance(probe, Privileged),  # whose trees see what actors see

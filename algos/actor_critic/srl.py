@@ -311,7 +311,7 @@ def make(
     *,
     actor: Network | None = None,
     critic: Network | None = None,
-    model: Network | None = None,
+    dynamics: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """SRL for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -321,7 +321,7 @@ def make(
             `config.rnn_size` numbers.
         critic: a flax module from a whole observation as a vector (..., D) and an action to values (...); there will be
             two of them.
-        model: a flax module from such a vector and an action to the difference of the next one (..., D).
+        dynamics: a flax module from such a vector and an action to the difference of the next one (..., D).
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is no vector, several agents, or an actor whose actions do not fit.
@@ -334,8 +334,8 @@ def make(
     vectors = Box(-jnp.inf, jnp.inf, (encoded_size(obs_space, privileged=True),))
     critic = own("critic", critic) or Critic(vectors, *sizes, config.layer_norm)
     chosen = own("actor", actor) or SequenceActor(obs_space, space, *sizes, config.rnn_size)
-    chosen_model = own("model", model) or Model(*sizes)
-    rule = _SRL(obs_space, critic, chosen, chosen_model, space.shape[0], config.sequence_length)
+    model = own("dynamics", dynamics) or Model(*sizes)
+    rule = _SRL(obs_space, critic, chosen, model, space.shape[0], config.sequence_length)
     weights = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     shell = _Learner("srl", config, Hyper, venv, obs_space, space, rule, chosen, uniform(config.buffer_size), weights)
     return shell.algorithm()

@@ -96,7 +96,7 @@ class Hyper:
 
     learning_rate: jax.Array = 0.029  # of the policy's outputs
     value_learning_rate: jax.Array = 0.015  # of the value
-    log_std_learning_rate: jax.Array = 1.7e-3  # of a Box's standard deviation
+    std_learning_rate: jax.Array = 1.7e-3  # of a Box's standard deviation
     anneal_steps: jax.Array = 0  # environment steps over which the learning rates go to zero; 0: constant
     gamma: jax.Array = 0.98  # discount
     gae_lambda: jax.Array = 0.8
@@ -212,7 +212,7 @@ class PPOGBRL:
             obs=obs,
             step=jnp.int32(0),
             weights=Weights(trees.empty(config.num_trees, config.depth, outputs), log_std),
-            optimizer=self.log_std_optimizer.init(log_std, hyper.log_std_learning_rate),
+            optimizer=self.log_std_optimizer.init(log_std, hyper.std_learning_rate),
             reward_scaler=normalize.RewardScaler.init(config.num_envs) if config.normalize_reward else None,
         )
 
@@ -295,7 +295,7 @@ class PPOGBRL:
         return state, {**rollout.ends.metrics(), **jax.tree.map(jnp.mean, report), **shown}
 
     def rates(self, hyper: Hyper) -> tuple[Array, Array, Array]:
-        return hyper.learning_rate, hyper.value_learning_rate, hyper.log_std_learning_rate
+        return hyper.learning_rate, hyper.value_learning_rate, hyper.std_learning_rate
 
     def gradient_step(
         self, carry: Any, rows: Int[Array, " b"], batch: Batch, hyper: Hyper, rates: list[Array]

@@ -20,6 +20,7 @@ FILES = sorted(
 PEERS = {
     "benchmarks/combinatorial.py": "jumanji",
     "benchmarks/env_throughput.py": "gymnax",
+    "benchmarks/peer_gbrl.py": "gbrl",
     "experiments/rule_worlds/throughput.py": "xminigrid",
 }
 """Files that import at their top a library that is no dependency of jaxrl: excused where it is not installed."""

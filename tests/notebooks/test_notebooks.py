@@ -27,10 +27,26 @@ SMALL = {
     "09": {"TOTAL_STEPS": 16384},
     "10": {"NUM_ENVS": 64},
     "11": {"TOTAL_STEPS": 1408, "SEEDS": 1},
+    "12": {"EVALUATIONS": 200},
+    "13": {"TOTAL_STEPS": 20480, "PAIRS": (5, 20)},
 }
 """In place of what a notebook's cell tagged "parameters" says."""
 
-PICTURES = {"01": 3, "02": 1, "03": 2, "04": 1, "05": 4, "06": 4, "07": 4, "08": 2, "09": 0, "10": 0, "11": 3}
+PICTURES = {
+    "01": 3,
+    "02": 1,
+    "03": 2,
+    "04": 1,
+    "05": 4,
+    "06": 4,
+    "07": 4,
+    "08": 2,
+    "09": 0,
+    "10": 0,
+    "11": 3,
+    "12": 4,
+    "13": 3,
+}
 """How many figures and films a notebook shows, without those that grow and are drawn again in their place."""
 
 NEEDS = {"10": "libtpu"}

@@ -66,7 +66,7 @@ seen = jnp.stack([jnp.cos(angle), jnp.sin(angle), speed], -1)
 learned = [reward_models.reward_of(model, seen, jnp.zeros((61, 61, 1))) for model in models]
 true = -(angle**2) - 0.1 * speed**2
 
-figure, axes = plt.subplots(1, 5, figsize=(12, 2.8), layout="constrained", sharey=True)
+figure, axes = plt.subplots(1, len(PAIRS) + 1, figsize=(12, 2.8), layout="constrained", sharey=True)
 titles = [f"{n} answers" for n in PAIRS] + ["the task's reward"]
 for ax, reward, title in zip(axes, [*learned, true], titles, strict=True):
     ax.imshow(reward, origin="lower", extent=(-np.pi, np.pi, -8, 8), aspect="auto")

@@ -29,6 +29,7 @@ from jaxrl.algorithm import restarted, starting_values
 from jaxrl.algos import recoil
 from jaxrl.algos.meta import disco_rule
 from jaxrl.data import datasets, preferences
+from jaxrl.nn.nets import critic_values
 from jaxrl.off_policy.imagination import Prediction
 from jaxrl.off_policy.q_learner import Batch
 from jaxrl.replay.ring import uniform
@@ -134,6 +135,13 @@ def recurrent_value(algo: Any, state: Any, obs: Any) -> Any:
     one = jax.tree.map(lambda x: x[None], (obs, start, unit))
     weights, hidden = state.weights["critic"], learner.critic.initial_carry((n,))
     return jnp.min(learner.critic.apply(weights, hidden, *one)[1], 0)[0]
+
+
+def sequence_value(algo: Any, state: Any, obs: Any) -> Any:
+    """The smaller of the critics' values of the first action of a sequence."""
+    learner = algo.init.__self__
+    action = learner.greedy(algo.policy(state), obs)
+    return jnp.min(critic_values(learner.rule.critic, state.weights["critic"], learner.rule.vector(obs), action), 0)
 
 
 def stream_value(algo: Any, state: Any, obs: Any) -> Any:
@@ -415,7 +423,10 @@ SETUPS = {
     "sac": off_policy_setup(tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4)._replace(
         probes=lambda probe: probe.kind != "multi_discrete"
     ),
-    "srl": off_policy_setup(dict(rnn_size=16, sequence_length=2), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4),
+    # The probes are for policies that see every observation; tests/algos/actor_critic has what sequences do.
+    "srl": off_policy_setup(
+        dict(rnn_size=16, sequence_length=1), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4
+    )._replace(value=sequence_value),
     "crossq": off_policy_setup(dict(critic_hidden=(32,), policy_delay=2), alpha=1e-3, alpha_learning_rate=1e-4),
     # Without a dataset these act as those above; tests/algos/actor_critic has what they do with one.
     "bc": off_policy_setup()._replace(

@@ -127,7 +127,7 @@ def pieces(key: Key[Array, ""], num_buffers: int) -> Integer[Array, "n 4"]:
         return boxes.at[i, axis + 2].set(first).at[count].set(new), None
 
     cut_key, order_key = jax.random.split(key)
-    whole = jnp.zeros((num_buffers, 4), jnp.int32).at[0].set(jnp.array([0, 0, LENGTH, LENGTH]))
+    whole = jnp.zeros((num_buffers, 4), jnp.int32).at[0].set(jnp.array([0, 0, LENGTH, LENGTH], jnp.int32))
     inputs = jax.random.split(cut_key, num_buffers)[1:], jnp.arange(1, num_buffers)
     return jax.random.permutation(order_key, jax.lax.scan(step, whole, inputs)[0])
 
@@ -202,6 +202,7 @@ class MemoryAllocation(Environment):
         return State(jnp.int32(0), lower, upper, size, capacity, none, none.astype(bool))
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Params) -> Transition:
+        action = action.astype(jnp.int32)  # a wide index, whatever kind of integer it came as
         s, new = state, ~state.placed[action]
         top = s.offset[action] + s.size[action]
         above = overlaps(s.lower, s.upper, action) & ~s.placed & (jnp.arange(self.num_buffers) != action)

@@ -310,13 +310,15 @@ def _check_batch(env: Environment, params: Any, key: Array, reset: Callable, ste
     keys = jax.random.split(key, 3)
     obs, states = jax.jit(jax.vmap(env.reset, (0, axes)))(keys, batched)
     action = jax.vmap(lambda key: _action(env, key, params))(keys)
-    as_bytes = action.astype(jnp.uint8) if _is_integer(env.action_space(params)) else action
-    ts = jax.jit(jax.vmap(env.step, (0, 0, 0, axes)))(keys, states, as_bytes, batched)
+    narrow = action
+    if _is_integer(env.action_space(params)):
+        narrow = action.astype(jnp.uint8 if int(jnp.max(action)) < 256 else jnp.uint16)
+    ts = jax.jit(jax.vmap(env.step, (0, 0, 0, axes)))(keys, states, narrow, batched)
     for i in range(3):
         alone_obs, state = reset(keys[i], params)
         alone = step(keys[i], state, jax.tree.map(lambda x, i=i: x[i], action), params)
         row = jax.tree.map(lambda x, i=i: x[i], ((obs, states), tuple(ts)))
-        what = "vmap over params, keys and uint8 actions against a loop"
+        what = f"vmap over params, keys and {narrow.dtype} actions against a loop"
         assert_close(row, ((alone_obs, state), tuple(alone)), what, rtol)
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if is_float(leaf):  # alone: a function that takes one leaf for a number may still take all of them as arrays

@@ -76,6 +76,8 @@ class Algorithm(NamedTuple):
     restart: Callable[[Any, Array, Any, Array], Any]  # (state, key, env_params, mask) -> state; see `restarted`
     deployed: str = "sampled"  # how the policy acts where nobody says otherwise: "sampled", "greedy" or by "search"
     search: Callable[..., Any] | None = None  # (policy, key, env_state, obs, env_params, greedy) -> plan, its `action`
+    slower: Callable[[Any, Any], Any] | None = None  # (policy, steps) -> one that plans so many actions a decision
+    check_updates: Callable[[int], None] | None = None  # raises ValueError where a state has no room for so many
     slots: tuple[str, ...] = SLOTS  # dotted fields of the state that belong to environments, not to what is learned
     around: tuple[Any, ...] = ()  # names and static settings of what was put around it, as a curriculum (`nesting`)
 
@@ -118,8 +120,9 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
 
     It has `config`, `venv`, `init`, `collect`, `learn`, `policy` and `act`; `initial_carry` if its policy remembers
     something; `restart` and `slots` if its state holds more of an episode than `restarted` knows; `deployed` unless its
-    policy is deployed as it acts in training, and `search` where that is one. An `optimizer` that its config does not
-    name, and a `loss` in place of its own, are part of what tells runs apart.
+    policy is deployed as it acts in training, `search` where that is one, and `slower` where it plans sequences of
+    actions; `check_updates` if what it learns has a budget. An `optimizer` that its config does not name, and a `loss`
+    in place of its own, are part of what tells runs apart.
     """
     if steps_per_update > NO_LIMIT:
         raise ValueError(
@@ -148,6 +151,8 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
         restart=getattr(learner, "restart", functools.partial(restarted, learner.venv)),
         deployed=getattr(learner, "deployed", "sampled"),
         search=getattr(learner, "search", None),
+        slower=getattr(learner, "slower", None),
+        check_updates=getattr(learner, "check_updates", None),
         slots=(*SLOTS, *getattr(learner, "slots", ())),
         around=tuple(x for x in given if x is not None),
     )
@@ -208,13 +213,13 @@ def names_of(tree: Any) -> list[str]:
 
 
 def num_updates(algo: Algorithm, total_steps: int) -> int:
-    """Updates that make at least `total_steps` environment steps. Raises ValueError when that is none, or more than the
-    config's `check_updates(updates)` allows, where it has one."""
+    """Updates that make at least `total_steps` environment steps. Raises ValueError when that is none, or more than
+    the algorithm's `check_updates` allows."""
     if total_steps < 1:
         raise ValueError(f"total_steps={total_steps}: it must be at least 1.")
     updates = -(-int(total_steps) // algo.steps_per_update)
-    if (check := getattr(algo.config, "check_updates", None)) is not None:
-        check(updates)
+    if algo.check_updates is not None:
+        algo.check_updates(updates)
     return updates
 
 

@@ -58,7 +58,7 @@ def evaluate(
     num_episodes: int = 128,
     max_steps: int | None = None,
     greedy: bool | None = None,
-    hold: Any = 1,
+    hold: Any = None,
 ) -> EpisodeStats:
     """`num_episodes` episodes of `policy`, one a slot, so that short ones do not count for more. Pure: jit and vmap it.
 
@@ -70,7 +70,8 @@ def evaluate(
         greedy: whether the policy acts by its mode or by its samples. Default: as the algorithm is deployed, which is
             `algo.deployed`; one that searches does so, without noise, by the environment's own states.
         hold: steps for which each action is held before the policy sees the next observation, as where decisions
-            are slow. It may be traced, so that one program serves several.
+            are slow; a policy that plans (`algo.slower`) does so many of its actions. It may be traced, so that one
+            program serves several. Default: the policy acts as it is.
 
     Raises ValueError when neither the task nor the caller limits the length, a number is below 1, or a search is to act
     in another environment than the one it steps.
@@ -81,14 +82,16 @@ def evaluate(
     for name, value in (("num_episodes", num_episodes), ("max_steps", max_steps), ("hold", hold)):
         if value is not None and is_concrete(value) and value < 1:
             raise ValueError(f"{name}={value}: it must be at least 1.")
+    if hold is not None and not jnp.issubdtype(jnp.result_type(hold), jnp.integer):
+        raise ValueError(f"hold={hold}: steps are whole numbers.")
     if max_steps is None and is_concrete(env_params) and np.max(np.asarray(env_params.max_steps)) == NO_LIMIT:
         raise ValueError(f"{env.id} has no time limit: give evaluate a max_steps.")
+    if hold is not None and algo.slower is not None:
+        policy, hold = algo.slower(policy, hold), None
     act = functools.partial(actor(algo, env, greedy), policy)
     agents = (env.num_agents,) if env.num_agents > 1 else ()
     carry = algo.initial_carry((num_episodes, *agents))
-    if not jnp.issubdtype(jnp.result_type(hold), jnp.integer):
-        raise ValueError(f"hold={hold}: steps are whole numbers.")
-    if not (is_concrete(hold) and hold == 1):
+    if hold is not None and not (is_concrete(hold) and hold == 1):
         keys = jax.random.split(fast_key(key), num_episodes)
         obs, state = jax.eval_shape(jax.vmap(env.reset, (0, None)), keys, strongly_typed(env_params))
         action, _ = jax.eval_shape(act, key, state, obs, strongly_typed(env_params), carry)

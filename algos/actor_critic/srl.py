@@ -15,10 +15,10 @@ recall"), so that every one of them is judged by the critics of single steps:
 Model and critics are not needed to act. `Policy.length` is the number of actions that are done between two decisions, a
 leaf: Config.sequence_length while it learns, any number after that (`jaxrl eval RUN --hold 1 2 4 8`).
 
-The authors' code of it is not public. Left open by the paper and decided here: no gradient passes from one action to
-the later states, since Q(s_k, a_k) counts them already; the model predicts differences of observations and is fitted by
-the mean squared error, each number in units of its variance in the batch; SAC's temperature, tuned to the mean entropy
-of an action; states after an imagined end count as all others.
+The authors' code of it is not public, and this was written from a summary of the paper. Decided here: no gradient
+passes from one action to the later states, since Q(s_k, a_k) counts them already; the model predicts differences of
+observations and is fitted by the mean squared error, each number in units of its variance in the batch; SAC's
+temperature, tuned to the mean entropy of an action; states after an imagined end count as all others.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from jaxtyping import Array, Bool, Float
 from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, restarted, shared, spaces_of
 from jaxrl.data.transitions import Batch, Transition
 from jaxrl.environment import Environment, pytree, visible
+from jaxrl.math import rarely
 from jaxrl.nn.actor_critic import Critic
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.losses import critic_loss, td_target, temperature_loss
@@ -276,6 +277,10 @@ class _Learner(learner.Learner):
     def policy(self, state: State) -> Policy:
         return Policy(state.weights["actor"], jnp.int32(self.config.sequence_length))
 
+    def slower(self, policy: Policy, steps: Any) -> Policy:
+        """The policy with so many actions between two decisions."""
+        return policy._replace(length=jnp.asarray(steps, jnp.int32))
+
     def planned(self, policy: Policy, key: Array, obs: Any, plan: Plan, greedy: bool) -> Plan:
         """The plan after its next action, of a new sequence where the last one is at its end."""
         fresh = (plan.done < 0) | (plan.done >= policy.length)
@@ -284,7 +289,7 @@ class _Learner(learner.Learner):
             hidden, action = self.rule.begin(policy.weights, obs)
             return jnp.where(fresh[..., None], hidden, plan.hidden), jnp.where(fresh[..., None], action, plan.action)
 
-        hidden, action = jax.lax.cond(fresh.any(), begun, lambda: (plan.hidden, plan.action))
+        hidden, action = rarely(fresh.any(), begun, (plan.hidden, plan.action))
         hidden, pi = self.rule.next(policy.weights, hidden, action)
         return Plan(hidden, pi.mode() if greedy else pi.sample(key), jnp.where(fresh, 1, plan.done + 1))
 

@@ -14,9 +14,9 @@ network of their own. The loss is the squared error
 
     1/2 (Q(s, a) - (r + gamma (1 - terminated) V'(s')))^2    with V' of the target network.
 
-Deviations: written from the paper's equations, as the authors' code was not at hand; single steps; no loss towards
-demonstrations; one network for all places of the sequence, told the place. The policy is deployed by its most probable
-bins, one after the other.
+Deviations: written from a summary of the paper's equations, and checked against neither the paper's text nor the
+authors' code, which were not at hand; single steps; no loss towards demonstrations; one network for all places of the
+sequence, told the place. The policy is deployed by its most probable bins, one after the other.
 """
 
 from __future__ import annotations

@@ -294,6 +294,10 @@ class PPOGBRL:
         shown |= {"trees": ensemble.count, "trees_left": config.num_trees - ensemble.count}
         return state, {**rollout.ends.metrics(), **jax.tree.map(jnp.mean, report), **shown}
 
+    def check_updates(self, updates: int) -> None:
+        """Raise ValueError where the budget of trees does not last for so many updates."""
+        self.config.check_updates(updates)
+
     def rates(self, hyper: Hyper) -> tuple[Array, Array, Array]:
         return hyper.learning_rate, hyper.value_learning_rate, hyper.std_learning_rate
 

@@ -51,8 +51,7 @@ def measure(name: str, seed: int) -> dict:
         policy = algo.policy(state)
 
         def judged(hold):
-            deployed, held = (policy._replace(length=hold), {}) if module is srl else (policy, {"hold": hold})
-            return evaluate(algo, deployed, eval_key, env, num_episodes=10, greedy=True, **held).returns.mean()
+            return evaluate(algo, policy, eval_key, env, num_episodes=10, greedy=True, hold=hold).returns.mean()
 
         return jax.lax.map(judged, jnp.array(HOLDS))
 

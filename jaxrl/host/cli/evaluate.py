@@ -143,8 +143,7 @@ def print_held(
     """A line for each number of steps that actions are held, and the mean over them, by the trapezoidal rule.
 
     `how` is what `evaluate` takes by keyword. A run with ActionRepeat repeats so often instead, so that what remembers
-    observations sees those of decisions, as it did in training. A policy of sequences (`srl`), whose `length` is that
-    of one, does so many of its actions.
+    observations sees those of decisions, as it did in training.
     """
     import jax
     import numpy as np
@@ -152,18 +151,16 @@ def print_held(
     from jaxrl.evaluation import evaluate
     from jaxrl.wrappers.by_name import repeated, repeats
 
-    decision, cap, plans = repeats(task), how["max_steps"], "length" in getattr(policies, "_fields", ())
+    decision, cap = repeats(task), how["max_steps"]
 
     def returns(policy, key, hold):
-        if plans:
-            return evaluate(algo, policy._replace(length=hold), key, task, params, **how).returns.mean()
         return evaluate(algo, policy, key, task, params, **how, hold=hold).returns.mean()
 
     def returns_repeated(policy, key, hold):
         slow = how if cap is None else {**how, "max_steps": -(-cap * decision // hold)}
         return evaluate(algo, policy, key, repeated(task, hold), params, **slow).returns.mean()
 
-    if plans and decision > 1:
+    if algo.slower is not None and decision > 1:
         raise ValueError(
             f"--hold: {algo.name} plans sequences, and its run repeats actions, too; it is judged without."
         )

@@ -335,6 +335,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     with said_of(out / "config.json") if resume else contextlib.nullcontext():
         key = key_of(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
     num_seeds, mesh = run.get("num_seeds", run["seeds"]), mesh_of(devices, run.get("num_seeds", run["seeds"]))
+    kept = None if "expert" in recipe else {"recipe": recipe}  # `fit` keeps who the expert is, as of calls in Python
     with said_of(out / "config.json") if resume else contextlib.nullcontext():
         require_run_fits(algo, hyper, params, num_seeds, total, run, mesh)
         if run.get("memory") is not None:
@@ -365,9 +366,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
             resume=resume,
             overwrite=run.get("overwrite", False) and not resume,
             progress=run["progress"],
-            extra=None
-            if "expert" in recipe
-            else {"recipe": recipe},  # `fit` keeps who the expert is, as of calls in Python
+            extra=kept,
             mesh=mesh,
         )
     status = 128 + (result.signal or signal.SIGINT) if result.interrupted else 0  # as shells count

@@ -12,6 +12,7 @@ from jaxrl.algos import srl
 from jaxrl.data.transitions import Transition
 from jaxrl.nn.nets import critic_values
 from jaxrl.testing.rules import step
+from jaxrl.wrappers import ActionRepeat
 
 KEY = jax.random.key(0)
 ENV, PARAMS = make("Pendulum-v1")
@@ -82,7 +83,7 @@ def test_losses_by_hand():
 def acted(length, observations, plan=None):
     """The greedy actions (T, N, 1) and the last plan."""
     algo, _, state = begun()
-    policy, actions = algo.policy(state)._replace(length=jnp.int32(length)), []
+    policy, actions = algo.slower(algo.policy(state), length), []
     plan = algo.initial_carry((2,)) if plan is None else plan
     for obs in observations:
         action, plan = algo.act(policy, KEY, obs, plan, greedy=True)
@@ -102,6 +103,17 @@ def test_the_actor_is_asked_once_a_sequence():
     longer, _ = acted(7, [one] + 6 * [other])  # than any that it learns from
     np.testing.assert_array_equal(longer[:3], steady[:3])
     assert len(np.unique(longer[:, 0])) == 7
+
+
+def test_what_is_held_is_a_sequence():
+    """`evaluate(hold=n)` plays n actions of each, which is no single action held n times; by default as in training."""
+    algo, _, state = begun()
+    policy, how = algo.policy(state), dict(num_episodes=3, max_steps=12, greedy=True)
+    judge = jax.jit(lambda policy, hold: evaluate(algo, policy, KEY, **how, hold=hold).returns)
+    for n in (1, 3, 5):
+        np.testing.assert_array_equal(judge(policy, n), judge(algo.slower(policy, n), n))
+    np.testing.assert_allclose(judge(policy, 3), evaluate(algo, policy, KEY, **how).returns, rtol=1e-5)
+    assert np.all(judge(policy, 1) != judge(policy, 5))
 
 
 def test_a_new_episode_is_a_new_decision():
@@ -140,10 +152,9 @@ def test_decisions_may_be_slow():
     def returns(key):
         policy = algo.policy(train(algo, key, 12_000, hyper, PARAMS)[0])
         how = dict(num_episodes=16, greedy=True)
-        one = jax.lax.map(
-            lambda n: evaluate(algo, policy._replace(length=n), key, **how).returns.mean(), jnp.array([1, 8])
-        )
-        return one, evaluate(algo, policy._replace(length=jnp.int32(1)), key, **how, hold=8).returns.mean()
+        planned = jax.lax.map(lambda n: evaluate(algo, policy, key, **how, hold=n).returns.mean(), jnp.array([1, 8]))
+        single = algo.slower(policy, 1)
+        return planned, evaluate(algo, single, key, ActionRepeat(ENV, 8), **how).returns.mean()
 
     found, held = returns(KEY)
     assert np.all(found > -300) and held < -500

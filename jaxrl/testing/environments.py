@@ -63,7 +63,7 @@ def check_environment(
     state = _check_episodes(env, step, params, key, num_steps, whole)
     _check_render(env, params, state)
     if whole:
-        _check_types_of_float64(env, key)
+        _check_types_of_float64(env, params, key)
         counted = Counted(env.step)
         reset, step = jax.jit(env.reset), jax.jit(counted)
         _check_integers(env, params, key)
@@ -71,7 +71,7 @@ def check_environment(
         assert counted.traces == 1, f"step was traced {counted.traces} times for arguments of one type"
         states = _check_batch(env, params, key, reset, step, rtol)
         _check_rollout(env, params, key, states, num_steps)
-        _check_float64(env, key)
+        _check_float64(env, params, key)
 
 
 def _check_levels(env: Environment, params: Any, key: Array, whole: bool) -> None:
@@ -367,10 +367,9 @@ def _check_rollout(env: Environment, params: Any, key: Array, states: Any, num_s
     assert np.all(np.isfinite(ts.reward)), "rewards are not finite"
 
 
-def _check_float64(env: Environment, key: Array) -> None:
+def _check_float64(env: Environment, params: Any, key: Array) -> None:
     """Dynamics follow the dtype they are given; types are stable there too."""
     with jax.enable_x64(True):
-        params = env.default_params
 
         def wide(tree):
             return jax.tree.map(lambda x: x.astype(jnp.float64) if is_float(x) else x, tree)
@@ -385,10 +384,9 @@ def _check_float64(env: Environment, key: Array) -> None:
         assert_same_type(ts, jax.eval_shape(env.step, key, ts.state, action, params), "two steps in float64")
 
 
-def _check_types_of_float64(env: Environment, key: Array) -> None:
+def _check_types_of_float64(env: Environment, params: Any, key: Array) -> None:
     """Dynamics keep the dtype they are given: what a step makes of a state and an action in float64."""
     with jax.enable_x64(True):
-        params = env.default_params
 
         def wide(tree):
             return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.float64) if is_float(x) else x, tree)

@@ -10,8 +10,8 @@ environment. Wrappers that add to the observation return a Dict; `FlattenObserva
 `FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten`, `FlattenObservation`,
 `FilterObservation` and `Observed`; `agents` has `agents_as_slots`; `by_name` has
 `wrapped`, which puts some of them around a task by words; `starts` has `FromStates`; `trials` has `Trials`;
-`attacks` has `ObservationAttack` and `ActionAttack`; `reward_machine` has `RewardMachine`;
-`residual` has `Residual`; `learned_reward` has `LearnedReward`.
+`attacks` has `ObservationAttack` and `ActionAttack`, `directed_attack` the attacker's task, `DirectedAttack`;
+`reward_machine` has `RewardMachine`; `residual` has `Residual`; `learned_reward` has `LearnedReward`.
 """
 
 from jaxrl.wrappers.actions import ActionRepeat, ClipAction, RescaleAction, StickyActions, StickyParams
@@ -19,6 +19,7 @@ from jaxrl.wrappers.agents import AgentVectorEnv, Team, agents_as_slots
 from jaxrl.wrappers.attacks import ActionAttack, ActionDifference, AttackParams, LeastValue, ObservationAttack
 from jaxrl.wrappers.base import Wrapper, WrapperState
 from jaxrl.wrappers.by_name import unwrapped, wrapped
+from jaxrl.wrappers.directed_attack import DirectedAttack
 from jaxrl.wrappers.learned_reward import LearnedReward, LearnedRewardParams
 from jaxrl.wrappers.memory import ActionHistory, FrameStack, PreviousActionReward, VisitBonus
 from jaxrl.wrappers.residual import Residual, ResidualParams
@@ -36,6 +37,7 @@ __all__ = [
     "AgentVectorEnv",
     "AttackParams",
     "ClipAction",
+    "DirectedAttack",
     "FilterObservation",
     "FlattenObservation",
     "FrameStack",

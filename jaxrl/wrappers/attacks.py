@@ -48,7 +48,7 @@ class AttackParams:
     env: Any  # the wrapped environment's params
     strength: jax.Array = 0.0  # of an observation: radius of the ball, in units; of an action: from 0 to 1
     unit: Any = 1.0  # of an observation: what 1 is, () or an array that broadcasts to each attacked entry
-    victim: Any = ()  # what the loss or the adversary reads, as a policy's weights
+    victim: Any = ()  # what the loss or the adversary reads, as a policy's weights; None: neither is asked, but chance
 
     @property
     def max_steps(self) -> Array:
@@ -127,7 +127,7 @@ class Attack(AddsParams):
 
     @property
     def default_params(self) -> AttackParams:
-        return self.attacking(self.env.default_params, 0.0)
+        return self.attacking(self.env.default_params, 0.0, victim=None)
 
     def attacking(self, params: Any, strength: Any, unit: Any = 1.0, victim: Any = ()) -> AttackParams:
         """The wrapped environment's `params` under an attack of this strength."""
@@ -137,20 +137,20 @@ class Attack(AddsParams):
         if is_concrete(params):
             check_params(self, params)
         obs, state = self.env.reset(key, params.env)
-        return self._seen(key, obs, params), state
+        return self.seen(key, obs, params), state
 
     def step(self, key: Array, state: Any, action: Any, params: AttackParams) -> TimeStep:
         action = self._done(key, state, action, params)
         ts = self.env.step(key, state, action, params.env)
-        return ts._replace(obs=self._seen(key, ts.obs, params))
+        return ts._replace(obs=self.seen(key, ts.obs, params))
 
     def transition(self, key: Array, state: Any, action: Any, params: AttackParams) -> Transition:
         return self.env.transition(key, state, self._done(key, state, action, params), params.env)
 
     def observe(self, key: Array, state: Any, params: AttackParams) -> Any:
-        return self._seen(key, self.env.observe(key, state, params.env), params)
+        return self.seen(key, self.env.observe(key, state, params.env), params)
 
-    def _seen(self, key: Array, obs: Any, params: AttackParams) -> Any:
+    def seen(self, key: Array, obs: Any, params: AttackParams) -> Any:
         """What the agent sees of `obs`."""
         return obs
 
@@ -202,7 +202,7 @@ class ObservationAttack(Attack):
         floats = {name: x for name, x in spaces.items() if isinstance(x, Box) and jnp.issubdtype(x.dtype, jnp.floating)}
         return {name: x for name, x in floats.items() if name not in RESERVED}
 
-    def _seen(self, key: Array, obs: Any, params: AttackParams) -> Any:
+    def seen(self, key: Array, obs: Any, params: AttackParams) -> Any:
         space = self.env.observation_space(params.env)
         boxes = self._boxes(space)
         obs = fence(obs)  # computed anew for each of its readers, it might round in several ways
@@ -221,7 +221,7 @@ class ObservationAttack(Attack):
             )
 
         low, high = ({name: end(name, sign).astype(so[name].dtype) for name in so} for sign in (-1, 1))
-        loss = None if self.loss is None else self._loss(obs, params, whole)
+        loss = None if self.loss is None or params.victim is None else self._loss(obs, params, whole)
         return whole(within(self._key(key), low, high, loss, self.steps))
 
     def _loss(self, obs: Any, params: AttackParams, whole: Callable[[Any], Any]) -> Callable[[Any], Array]:
@@ -259,7 +259,7 @@ class ActionAttack(Attack):
         other_key, seen_key, key = jax.random.split(self._key(key), 3)
         action, space = jnp.asarray(action), self.env.action_space(params.env)
         lead = action.shape[: action.ndim - len(space.shape)]
-        if self.adversary is not None:
+        if self.adversary is not None and params.victim is not None:
             other = self.adversary(params.victim, other_key, self.env.observe(seen_key, state, params.env))
         else:
             keys = jax.random.split(other_key, lead) if lead else other_key

@@ -247,15 +247,16 @@ def test_levels_and_training_under_attack():
     assert level.strength == under.strength and attacked.levels.env.env == env.levels.env
     attacked.levels.validate(level)
     env, params = jaxrl.make("Pendulum-v1")
-    attacked = ObservationAttack(env)
+    attacked = ObservationAttack(env, ActionDifference(linear))  # which reads a victim that default params do not have
     algo = ppo.make(attacked, ppo.Config(num_envs=2, num_steps=4, num_minibatches=1, num_epochs=1))
-    policy = algo.policy(algo.init(KEY, None, attacked.attacking(params, 0.1)))
-    state, _ = jax.jit(algo.update)(algo.init(KEY, None, attacked.attacking(params, 0.1)))
+    under = attacked.attacking(params, 0.1, victim=jnp.ones(3))
+    policy = algo.policy(algo.init(KEY, None, under))
+    state, _ = jax.jit(algo.update)(algo.init(KEY, None, under))
     assert not jnp.array_equal(jax.tree.leaves(algo.policy(state))[0], jax.tree.leaves(policy)[0])
     plain = ppo.make(env, ppo.Config(num_envs=2, num_steps=4, num_minibatches=1, num_epochs=1))
     returns = [
         evaluate(plain, policy, KEY, *task, num_episodes=3, max_steps=20).returns
-        for task in ((env, params), (attacked, attacked.attacking(params, 0.0)))
+        for task in ((env, params), (attacked, attacked.default_params))
     ]
     same(*returns)
 

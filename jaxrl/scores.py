@@ -4,6 +4,9 @@
 
     scores.of("CartPole-v1").random.value            # 22.0
     scores.normalized("CartPole-v1", [500.0, 260.0]) # 0 is random's return, 1 the reference's
+
+A score is the return of an episode; of electric motors it is the average reward of a step. There a violated limit costs
+about 10 once and ends the episode, so that whoever follows references for 1,000 steps may have the lower return.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ FILE = Path(__file__).with_name("scores.toml")
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """A return of full episodes, undiscounted, and of several agents the mean of theirs."""
+    """Of full episodes the return, undiscounted, or the average reward (`Record.average`), over agents their mean."""
 
     value: float  # mean over episodes; of our learners the IQM over seeds
     interval: tuple[float, float] | None  # 95 %, over episodes or seeds; None: exact or published
@@ -45,6 +48,7 @@ class Record:
     random: Score
     reference: Score | None  # the best there is, or who is accepted as good
     ours: Score | None  # the best of our learners
+    average: bool = False  # scores are average rewards: returns of episodes by their lengths, each summed
 
     @property
     def top(self) -> Score | None:
@@ -71,7 +75,8 @@ def of(id: str) -> Record:
         near = difflib.get_close_matches(str(id), table, 1)
         raise ValueError(f"No score of record for {id!r}{f'; there is one for {near[0]!r}' if near else ''}.")
     row = table[id]
-    return Record(id, row["cap"], *(_score(row.get(kind), kind) for kind in ("random", "reference", "ours")))  # type: ignore
+    kinds = [_score(row.get(kind), kind) for kind in ("random", "reference", "ours")]
+    return Record(id, row["cap"], *kinds, average=row.get("average", False))  # type: ignore
 
 
 def record_of(env: Environment, env_params: Any) -> Record | None:
@@ -86,19 +91,27 @@ def record_of(env: Environment, env_params: Any) -> Record | None:
     return of(env.id) if env == usual and same else None
 
 
-def normalized(id: str, returns: Any) -> Float[np.ndarray, "..."]:
+def normalized(id: str, returns: Any, lengths: Any = None) -> Float[np.ndarray, "..."]:
     """Returns of any shape, 0 being the mean return of random actions and 1 that of `of(id).top`.
 
-    Raises ValueError for an id without a record, and for one of which nothing above random's return is known.
+    Args:
+        lengths: steps of these episodes, or their mean where `returns` are means; for ids whose scores are average
+            rewards, and not looked at for others.
+
+    Raises ValueError for an id without a record, for one of which nothing above random's return is known, and without
+    lengths where they are needed.
     """
     record = of(id)
+    if record.average and lengths is None:
+        raise ValueError(f"{id}: its scores are average rewards, which need the lengths of the episodes, too.")
     if record.top is None:
         tried = "" if record.ours is None else f", and {record.ours.what}'s, which is not above it"
-        raise ValueError(f"{id}: only random's return is on record{tried}, so there is nothing that is 1.")
+        raise ValueError(f"{id}: only random's score is on record{tried}, so there is nothing that is 1.")
     span = record.top.value - record.random.value
     if span <= 0:
         raise ValueError(f"{id}: random actions get as much as {record.top.what}, {record.top.value:g}.")
-    return np.asarray((np.asarray(returns, float) - record.random.value) / span)
+    values = np.asarray(returns, float) / (np.asarray(lengths, float) if record.average else 1)
+    return np.asarray((values - record.random.value) / span)
 
 
 @functools.cache

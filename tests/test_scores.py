@@ -44,11 +44,29 @@ def test_normalized_is_zero_at_random_and_one_at_the_reference_and_keeps_the_sha
     assert scores.normalized("CartPole-v1", (record.random.value + record.top.value) / 2) == pytest.approx(0.5)
 
 
+def test_scores_of_motors_are_average_rewards():
+    """By the return, who follows references for 1,000 steps at 0.05 each is worse than who fails in the tenth step."""
+    id = "Cont-CC-PMSM-v0"
+    record = scores.of(id)
+    assert record.average and not scores.of("CartPole-v1").average
+    ends = [1000 * record.reference.value, 20 * record.random.value]
+    np.testing.assert_allclose(scores.normalized(id, ends, [1000, 20]), [1, 0], atol=1e-12)
+    with pytest.raises(ValueError, match=f"{id}: its scores are average rewards, which need the lengths"):
+        scores.normalized(id, ends)
+    assert scores.normalized("CartPole-v1", 500, 500) == scores.normalized("CartPole-v1", 500)
+
+
+def test_average_rewards_are_sums_of_rewards_by_sums_of_steps(of_study):
+    references = of_study("scores", "references")[0]
+    value, (low, high) = references.averaged(np.array([-10.0, -50.0]), np.array([10, 1000]))
+    assert value == pytest.approx(-60 / 1010) and low == pytest.approx(-1) and high == pytest.approx(-0.05)
+
+
 def test_what_has_no_score_is_said():
     with pytest.raises(ValueError, match="CartPole-v1"):
         scores.of("CartPole-v2")
     bare = next(id for id in scores.ids() if scores.of(id).top is None)
-    with pytest.raises(ValueError, match="only random's return"):
+    with pytest.raises(ValueError, match="only random's score"):
         scores.normalized(bare, 1.0)
 
 
@@ -63,12 +81,14 @@ def test_a_record_is_of_a_task_as_its_id_has_it():
     assert scores.record_of(env, params.replace(model=thrust)) is None
 
 
-def test_random_was_measured_as_it_says():
-    env, params = jaxrl.make("CartPole-v1")
+@pytest.mark.parametrize("id", ["CartPole-v1", "Cont-CC-PMSM-v0"])
+def test_random_was_measured_as_it_says(id):
+    env, params = jaxrl.make(id)
     act = at_random(env, params).act
-    found = episodes(act, (), jax.random.key(9), env, params, num_episodes=512, max_steps=500).returns
-    low, high = scores.of("CartPole-v1").random.interval
-    assert abs(float(found.mean()) - (low + high) / 2) < 3 * (high - low)  # 512 episodes have twice the interval
+    found = episodes(act, (), jax.random.key(9), env, params, num_episodes=512, max_steps=500)
+    value = found.returns.sum() / (found.lengths.sum() if scores.of(id).average else 512)
+    low, high = scores.of(id).random.interval
+    assert abs(float(value) - (low + high) / 2) < 3 * (high - low)  # 512 episodes have twice the interval
 
 
 def test_actions_at_random_are_of_all_agents():

@@ -20,7 +20,8 @@ FEWEST, MOST, SECONDS = 3, 10, 45
 
 
 class Learned(NamedTuple):
-    returns: np.ndarray  # of each seed
+    returns: np.ndarray  # of each seed, the mean of its episodes
+    lengths: np.ndarray  # the same of their lengths
     seconds: float  # of one seed, without compiling
     compiled: float  # seconds
 
@@ -45,15 +46,15 @@ def learned(id: str, name: str, settings: registry.Tuned, cap: int, seeds: tuple
         state, metrics = jaxrl.train(algo, train_key, settings.total_steps, hyper, params)
         if getattr(config, "forget", False):
             episodes = metrics["episodes"]
-            return jnp.where(episodes > 0, metrics["episode_return"], 0).sum() / episodes.sum()
-        return evaluate(
-            algo, algo.policy(state), eval_key, env, params, num_episodes=EPISODES, max_steps=cap
-        ).returns.mean()
+            of = metrics["episode_return"], metrics["episode_length"]
+            return jnp.stack([jnp.where(episodes > 0, x, 0).sum() / episodes.sum() for x in of])
+        stats = evaluate(algo, algo.policy(state), eval_key, env, params, num_episodes=EPISODES, max_steps=cap)
+        return jnp.stack([stats.returns.mean(), stats.lengths.mean()])
 
     begin = time.perf_counter()
     program = jax.jit(run).lower(0).compile()
     compiled, found = time.perf_counter() - begin, []
     begin = time.perf_counter()
     while len(found) < seeds[1] and (len(found) < seeds[0] or time.perf_counter() - begin < SECONDS):
-        found.append(float(program(len(found))))
-    return Learned(np.asarray(found), (time.perf_counter() - begin) / len(found), compiled)
+        found.append(np.asarray(program(len(found)), float))
+    return Learned(*np.transpose(found), (time.perf_counter() - begin) / len(found), compiled)

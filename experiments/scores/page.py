@@ -25,7 +25,9 @@ SOLVED = 0.95
 PROSE = """# Scores of record
 
 What random actions get on every environment id, what counts as good, and what our learners got: returns of episodes,
-undiscounted, of several agents their mean, rounded to four digits.
+undiscounted, of several agents their mean, rounded to four digits. Of electric motors it is the **average reward of a
+step**, rewards of all episodes by their steps: a violated limit costs about 10 once and ends the episode, so that who
+follows references for 1,000 steps may have a lower return than who fails in the tenth.
 [What is random worth](../experiments/scores/README.md) says how they were made;
 [`jaxrl.scores.of`](../jaxrl/scores.py#of) reads them:
 
@@ -52,10 +54,7 @@ nothing better than random is on record. Ids of an extra that was not installed 
 - **ours**: IQM and 95 % interval over seeds (of three seeds from the least to the greatest), the best algorithm of
   [results](results.md) where several were run, else that of the family's recipe; in brackets normalized
 
-On electric motors an undiscounted return says little: a violated limit costs about 10 once and ends the episode, while
-to follow references for 1,000 steps costs more than that on many of these tasks. Where the usual controller gets less
-than random actions, there is no reference, and a learner may have learned to end the episode. The same holds for tasks
-whose reward is negative until they end.
+Where a usual controller gets less than random actions, it is no reference.
 
 {totals}
 
@@ -119,7 +118,8 @@ def by_family(records: list[scores.Record], said) -> list[str]:
 
 def share(record: scores.Record, end: int | None = None) -> float:
     """Normalized, ours, or an end of its interval."""
-    return float(scores.normalized(record.id, record.ours.value if end is None else record.ours.interval[end]))
+    value = record.ours.value if end is None else record.ours.interval[end]
+    return float(scores.normalized(record.id, value, 1))  # of what is an average reward already
 
 
 def draw(family: str, records: list[scores.Record]) -> Path | None:

@@ -30,10 +30,29 @@ from jaxrl.exact.solvers import bellman
 from jaxrl.exact.whittle import average_whittle_index, whittle_action, whittle_index
 from jaxrl.host.statistics import bootstrap_interval
 
+AVERAGE = ("Cont-*", "Finite-*")
+"""Ids whose scores are average rewards of a step: a violated limit ends an episode, and with it all further costs."""
+
 
 class Sample(NamedTuple):
     values: Any  # (n,), whose mean is the reference
     of: str = "episodes"  # what there are n of
+    lengths: Any = None  # (n,), of episodes whose returns the values are
+
+
+def average(id: str) -> bool:
+    return any(fnmatch.fnmatch(id, pattern) for pattern in AVERAGE)
+
+
+def averaged(returns: np.ndarray, lengths: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """The average reward of a step of episodes (n,), with its interval when episodes are redrawn."""
+
+    def ratio(episodes):
+        chosen = np.asarray(episodes, int).ravel()
+        return returns[chosen].sum() / lengths[chosen].sum()
+
+    every = np.arange(len(returns))
+    return ratio(every), bootstrap_interval(every, ratio)
 
 
 def reference(id: str) -> dict | None:
@@ -45,7 +64,10 @@ def reference(id: str) -> dict | None:
     found = find(*jaxrl.make(id), record.cap) if callable(find) else find
     values = np.asarray(found.values if isinstance(found, Sample) else found, float)
     about = {"value": float(values.mean()), "what": what}
-    if isinstance(found, Sample):
+    if average(id):
+        about["value"], about["interval"] = averaged(values, np.asarray(found.lengths))
+        about[found.of] = len(values)
+    elif isinstance(found, Sample):
         about |= {"interval": bootstrap_interval(values, np.mean), found.of: len(values)}
     return about if about["value"] > record.random.value else None
 
@@ -124,8 +146,9 @@ SWEEPS = 300
 
 def played(env, params, cap, who: Actor, count: int = 128):
     carry = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), who.carry)
-    run = jax.jit(lambda key: episodes(who.act, carry, key, env, params, num_episodes=count, max_steps=cap).returns)
-    return Sample(run(jax.random.key(1)).reshape(count, -1).mean(1))
+    run = jax.jit(lambda key: episodes(who.act, carry, key, env, params, num_episodes=count, max_steps=cap))
+    stats = run(jax.random.key(1))
+    return Sample(stats.returns.reshape(count, -1).mean(1), lengths=stats.lengths)
 
 
 def by(choose: Callable, count: int = 2048):

@@ -24,7 +24,7 @@ import optima
 import references
 from learners import learned
 from page import PAGE, page
-from references import BEST
+from references import BEST, average, averaged
 
 import jaxrl
 from jaxrl import registry, scores
@@ -72,15 +72,17 @@ def random_score(id: str) -> dict:
 
     @jax.jit
     def batch(key):
-        return episodes(act, (), key, env, params, num_episodes=BATCH, max_steps=cap).returns
+        stats = episodes(act, (), key, env, params, num_episodes=BATCH, max_steps=cap)
+        return stats.returns, stats.lengths
 
-    returns, began = [], 0.0
-    while len(returns) < MOST // BATCH and (len(returns) < 2 or time.perf_counter() - began < SECONDS):
-        found = np.asarray(batch(jax.random.fold_in(jax.random.key(0), len(returns))), float)
+    found, began = [], 0.0
+    while len(found) < MOST // BATCH and (len(found) < 2 or time.perf_counter() - began < SECONDS):
+        returns, lengths = batch(jax.random.fold_in(jax.random.key(0), len(found)))
         began = began or time.perf_counter()  # the first one was compiled
-        returns.append(found.reshape(BATCH, -1).mean(1))
-    found = np.concatenate(returns)
-    return {**told(found.mean(), bootstrap_interval(found, np.mean)), "episodes": found.size, "cap": cap}
+        found.append((np.asarray(returns, float).reshape(BATCH, -1).mean(1), np.asarray(lengths)))
+    returns, lengths = map(np.concatenate, zip(*found, strict=True))
+    row = told(*averaged(returns, lengths)) if average(id) else mean(returns)
+    return {**row, "episodes": returns.size, "cap": cap}
 
 
 def reference_score(id: str) -> dict | None:
@@ -89,7 +91,7 @@ def reference_score(id: str) -> dict | None:
         return found | told(found["value"], found.get("interval"))
     if id.startswith(SEARCHED):
         found = optima.optimum(id)
-        return None if found is None else average(found["returns"])
+        return None if found is None else best_of(found["returns"])
     exact = [value for pattern, value in EXACT.items() if fnmatch.fnmatch(id, pattern)]
     if exact:
         env, params = jaxrl.make(id)
@@ -99,16 +101,20 @@ def reference_score(id: str) -> dict | None:
         if not draws(env, params):
             return {**told(float(jax.jit(best)(params))), "what": BEST}
         levels = jax.vmap(env.levels.generate, (0, None))(jax.random.split(jax.random.key(0), LEVELS), params)
-        return average(jax.jit(jax.vmap(best))(levels))
+        return best_of(jax.jit(jax.vmap(best))(levels))
     if id in SOLVED:
         return {**told(SOLVED[id]), "what": "solved", "source": "reward_threshold of Gymnasium 1.4"}
     return None
 
 
-def average(returns) -> dict:
+def best_of(returns) -> dict:
     """The row of the best returns of drawn levels."""
     returns = np.asarray(returns, float)
-    return {**told(returns.mean(), bootstrap_interval(returns, np.mean)), "what": BEST, "levels": returns.size}
+    return {**mean(returns), "what": BEST, "levels": returns.size}
+
+
+def mean(returns: np.ndarray) -> dict:
+    return told(returns.mean(), bootstrap_interval(returns, np.mean))
 
 
 def draws(env, params) -> bool:
@@ -147,7 +153,8 @@ def read() -> dict[str, dict]:
 
 
 ORDER = "value interval what steps seeds episodes levels batches seconds source code learner date".split()
-HEAD = """# Scores of record by environment id, read by jaxrl.scores, made by `make baselines`: returns, undiscounted.
+HEAD = """# Scores of record by environment id, read by jaxrl.scores, made by `make baselines`: returns, undiscounted,
+# or with `average` the average reward of a step.
 # cap: steps after which an episode was cut. random: uniform actions, mean of episodes. reference: the best there is, or
 # what counts as solved. ours: the best of our learners, IQM of seeds. Intervals: 95 %. code: a hash of the task's;
 # learner: of the algorithm's and its settings. no_reference: the code for which none was found."""
@@ -157,6 +164,8 @@ def write(table: dict[str, dict]) -> None:
     lines = [HEAD]
     for id in sorted(table, key=str.lower):
         lines += ["", f"[{json.dumps(id)}]", f"cap = {table[id]['cap']}"]
+        if average(id):
+            lines.append("average = true")
         if "no_reference" in table[id]:
             lines.append(f"no_reference = {json.dumps(table[id]['no_reference'])}")
         for kind in ("random", "reference", "ours"):
@@ -203,8 +212,9 @@ def measure(kind: str, ids: list[str]) -> None:
 def learned_score(id: str) -> dict:
     name, settings = hashes.learner(id)
     found = learned(id, name, settings, read()[id]["cap"])
-    row = {**told(iqm(found.returns), bootstrap_interval(found.returns)), "what": name, "steps": settings.total_steps}
-    row |= {"seeds": len(found.returns), "seconds": digits(found.seconds)}
+    values = found.returns / found.lengths if average(id) else found.returns
+    row = {**told(iqm(values), bootstrap_interval(values)), "what": name, "steps": settings.total_steps}
+    row |= {"seeds": len(values), "seconds": digits(found.seconds)}
     return {**row, "learner": hashes.of_learner(name, settings)}
 
 

@@ -51,6 +51,15 @@ def _drawn(folder: str | Path, metric: str) -> tuple[str, np.ndarray, np.ndarray
     return "return_of_evaluations", steps, values
 
 
+def _lengths(folder: str | Path, metric: str) -> np.ndarray | None:
+    """Those of the episodes whose returns a metric's curve is; None where they were not logged."""
+    name = {"episode_return": "episode_length", "return": "length", "return_of_evaluations": "length"}.get(metric)
+    try:
+        return None if name is None else curve(folder, name)[1]
+    except RunFolderError:
+        return None
+
+
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
     """Trailing mean over `window` rows that ignores NaN; the first rows average what there is."""
     filled = np.where(np.isnan(values), 0.0, values)
@@ -90,7 +99,7 @@ def plot(
     if normalized:
         from jaxrl.host.report.runs import normalized_returns
 
-        shares = [normalized_returns(folder, name, values) for name, _, values, folder in curves]
+        shares = [normalized_returns(path, name, values, _lengths(path, name)) for name, _, values, path in curves]
         curves = [(name, steps, share, folder) for share, (name, steps, _, folder) in zip(shares, curves, strict=True)]
         names = [f"normalized {name}" for name in names]
     configs = [_config(folder) for folder in folders]

@@ -20,6 +20,7 @@ from jaxrl.data.datasets import Dataset
 from jaxrl.host.cli.experiment import DataFlags, experiment
 from jaxrl.host.cli.train import OF_DEVICES, TrainFlags
 from jaxrl.host.data import dataset_files
+from jaxrl.host.plotting import plot
 from jaxrl.host.report import read_runs, report, svg
 from jaxrl.host.report.command import command_of
 from jaxrl.host.report.page import DARK, LIGHT, STYLE
@@ -527,3 +528,20 @@ def test_returns_of_a_task_of_record_are_normalized_too(tmp_path):
     assert [row[at] for row in rows] == [f"{middle:.2f}", "–", "–", "–"]
     header = page(report([short], tmp_path / "b.html")).table(["run", "algorithm"])[0]
     assert "normalized" not in header
+
+
+def test_average_rewards_are_normalized_where_lengths_were_logged(tmp_path):
+    """Of a motor, whose score is the average reward of a step: -40 in 1,000 steps."""
+    id = "Cont-CC-PMSM-v0"
+    folder = make_run(tmp_path / "run", -40.0, env=id, recipe={**RECIPE, "env_id": id, "run": {"eval_max_steps": 1000}})
+    without = page(report([folder], tmp_path / "a.html")).table(["run", "algorithm"])[0]
+    assert "normalized" not in without
+    logged = (folder / "evaluations.jsonl").read_text().splitlines()
+    rows = [{**row, "length": 1000.0} for row in map(json.loads, logged)]
+    (folder / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    header, row = page(report([folder], tmp_path / "b.html")).table(["run", "algorithm"])
+    share = scores.normalized(id, -40, 1000)
+    assert row[header.index("normalized")] == f"{share:.2f}" and 0 < share < 1
+    assert plot([folder], tmp_path / "c.png", "return", normalized=True).exists()
+    with pytest.raises(RunFolderError, match="its scores are average rewards, which need the lengths"):
+        plot([folder], tmp_path / "c.png", normalized=True)  # of training, whose rows have no lengths

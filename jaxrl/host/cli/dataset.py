@@ -121,14 +121,14 @@ def info(args: list[str]) -> int:
     else:
         dataset, about = flags.read(flags.file)
     known = {"digest": dataset_parts.digest(dataset), **pairs, **dataset_parts.summary(dataset, about), **about}
-    known |= _normalized(about, known["return_mean"])
+    known |= _normalized(about, known["return_mean"], known["length_mean"])
     known["params"] = known.pop("params", {})  # last, since there may be many
     for name, value in flattened(known).items():
         print(name, _text(value))
     return 0
 
 
-def _normalized(about: dict[str, Any], mean: float) -> dict[str, float]:
+def _normalized(about: dict[str, Any], mean: float, length: float) -> dict[str, float]:
     """The mean return as a share of the way from random's to the top of record, of a task that has a record."""
     from jaxrl import registry, scores
     from jaxrl.host.cli.experiment import elsewhere
@@ -140,7 +140,7 @@ def _normalized(about: dict[str, Any], mean: float) -> dict[str, float]:
     usual = about_of(*registry.make(id))
     same = not elsewhere(about, id, usual["params"]) and about.get("spaces") == usual["spaces"]
     same = same and params.get("max_steps") == usual["params"]["max_steps"] == scores.of(id).cap
-    return {"normalized_mean": float(scores.normalized(id, mean))} if same else {}
+    return {"normalized_mean": float(scores.normalized(id, mean, length))} if same else {}
 
 
 def plot(args: list[str]) -> int:

@@ -85,13 +85,14 @@ def evaluate_command(args: list[str]) -> int:
         return 0
     stats = jax.jit(jax.vmap(returns))(policies, keys)
     mean = np.asarray(stats.returns.mean(1))
-    for seed, value, length in zip(which, mean, np.asarray(stats.lengths.mean(1)), strict=True):
+    lengths = np.asarray(stats.lengths.mean(1))
+    for seed, value, length in zip(which, mean, lengths, strict=True):
         print(f"seed {seed}: return {value:.2f}, length {length:.1f}")
     acts = WORDS[deployment(algo, greedy_of(flags.act))]
     print(f"return {summary(mean)} over {flags.episodes} full episodes a seed, {acts}")
     if reference is not None:
         print_score(mean, reference, params, cap)
-    print_normalized(mean, task, params, cap)
+    print_normalized(mean, lengths, task, params, cap)
     return 0
 
 
@@ -172,11 +173,11 @@ def print_held(
     means = np.asarray([run(policies, keys, hold) for hold in holds])  # (holds, seeds)
     for hold, mean in zip(holds, means, strict=True):
         print(f"held for {hold}: return {summary(mean)}")
-        print_normalized(mean, task, params, cap, "  ")
+        print_normalized(mean, None, task, params, cap, "  ")
     if len(holds) > 1:
         area = np.trapezoid(means, holds, axis=0) / (holds[-1] - holds[0])
         print(f"mean over {holds[0]} to {holds[-1]}: return {summary(area)}")
-        print_normalized(area, task, params, cap, "  ")
+        print_normalized(area, None, task, params, cap, "  ")
 
 
 def print_attacked(
@@ -202,11 +203,13 @@ def print_attacked(
         for strength in [np.float32(strength) for name, strength in attacks if name == kind]:
             mean = np.asarray(run(policies, keys, strength))
             print(f"{kind} {strength:g}: return {summary(mean)}")
-            print_normalized(mean, task, params, how["max_steps"], "  ")
+            print_normalized(mean, None, task, params, how["max_steps"], "  ")
 
 
-def print_normalized(returns: Any, task: Any, params: Any, cap: int | None, of: str = "") -> None:
-    """Returns, one a seed, as shares of the way from random's to the top of record, where there is one of this task."""
+def print_normalized(returns: Any, lengths: Any, task: Any, params: Any, cap: int | None, of: str = "") -> None:
+    """Returns, one a seed, as shares of the way from random's to the top of record, where there is one of this task,
+    and if it is of average rewards where the episodes' `lengths` are known.
+    """
     import numpy as np
 
     from jaxrl import scores
@@ -214,10 +217,13 @@ def print_normalized(returns: Any, task: Any, params: Any, cap: int | None, of: 
 
     record = scores.record_of(task.env if isinstance(task, Team) else task, params)
     longest = int(np.max(np.asarray(params.max_steps)))
-    if record is not None and record.top is not None and min(longest, cap or longest) == record.cap:
+    if record is None or record.top is None or (record.average and lengths is None):
+        return
+    if min(longest, cap or longest) == record.cap:
         low, high = f"{record.random.value:.4g}", f"{record.top.value:.4g}"
-        got = scores.normalized(record.id, returns)
-        print(f"{of}normalized {summary(got)}: 0 is {low} (random actions), 1 is {high} ({record.top.what})")
+        got = scores.normalized(record.id, returns, lengths)
+        unit = "an average reward of " if record.average else ""
+        print(f"{of}normalized {summary(got)}: 0 is {unit}{low} (random actions), 1 is {high} ({record.top.what})")
 
 
 def print_score(returns: Any, reference: dict[str, Any], params: Any, cap: int | None) -> None:

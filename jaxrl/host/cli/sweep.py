@@ -142,7 +142,7 @@ def sweep_command(args: list[str]) -> int:
     best = returns[np.argmax(np.nan_to_num(returns.mean(1), nan=-np.inf))]
     if np.isfinite(best).all():
         of = f"the best of {len(points)}, by the seeds that chose it: " if len(points) > 1 else ""
-        print_normalized(best, task, params, cap, of)
+        print_normalized(best, None, task, params, cap, of)
     print(f"folder   {out}")
     if varied:
         with in_place_of(out / "heat_map.png") as own:

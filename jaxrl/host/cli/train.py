@@ -387,7 +387,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         if (reference := recipe.get("dataset", {}).get("reference")) is not None:
             print_score(returns, reference, judged_on, run["eval_max_steps"])
         if np.isfinite(returns).all():
-            print_normalized(returns, task, judged_on, run["eval_max_steps"])
+            print_normalized(returns, result.evaluations[-1].get("length"), task, judged_on, run["eval_max_steps"])
     print(f"run folder {out}")
     if hasattr(module := registry.get_algo(recipe["algo"]), "leave"):
         for path in module.leave(algo.config, result.state, out, _provenance(out, recipe, resume)):

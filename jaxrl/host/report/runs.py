@@ -106,8 +106,15 @@ class Run:
         if not self.source:
             return np.full(len(self.seeds), np.nan)
         name = {"levels": "level_return", "evaluation": "return", "training": "episode_return"}[self.source]
-        rows = self.evaluations or self.rows
-        values = self.values(rows, name)[1]
+        return self._last(name)
+
+    def final_length(self) -> np.ndarray | None:
+        """The mean length of the episodes whose return `final` is; None of a run whose evaluations did not log it."""
+        name = "length" if self.evaluations else "episode_length"
+        return self._last(name) if any(name in row for row in self.evaluations or self.rows) else None
+
+    def _last(self, name: str) -> np.ndarray:
+        values = self.values(self.evaluations or self.rows, name)[1]
         last = values[-1] if self.evaluations else values[np.isfinite(values).any(1)][-1]
         return np.where([seed in self.diverged for seed in self.seeds], np.nan, last)
 
@@ -115,7 +122,7 @@ class Run:
         """`final` as shares of the way from random's return to the top of record; None where none is of this task."""
         name = {"evaluation": "return", "training": "episode_return"}.get(self.source)
         try:
-            return None if name is None else normalized_returns(self.folder, name, self.final())
+            return None if name is None else normalized_returns(self.folder, name, self.final(), self.final_length())
         except RunFolderError:
             return None
 
@@ -201,11 +208,14 @@ def swept(folder: Path) -> dict[str, Any] | None:
     return {**kept, "recipe": checked_recipe(kept["recipe"], file, needed)}
 
 
-def normalized_returns(folder: str | Path, name: str, values: np.ndarray) -> np.ndarray:
+def normalized_returns(
+    folder: str | Path, name: str, values: np.ndarray, lengths: np.ndarray | None = None
+) -> np.ndarray:
     """A run's returns as shares of the way from random's to the top of record (`jaxrl.scores`).
 
     Args:
         name: of the metric that the values are of.
+        lengths: of the same episodes.
 
     Raises RunFolderError for returns of another task than that of an id's record, and for an id without a top.
     """
@@ -222,7 +232,8 @@ def normalized_returns(folder: str | Path, name: str, values: np.ndarray) -> np.
         raise RunFolderError(f"{folder}: its returns are on levels that a curriculum chose, not those of record.")
     id = recipe["env_id"]
     try:
-        shares = scores.normalized(id, values)  # before anything of the recipe's is imported: it is an id of jaxrl's
+        # Before anything of the recipe's is imported: it is an id of jaxrl's.
+        shares = scores.normalized(id, values, lengths)
     except ValueError as error:
         raise RunFolderError(f"{folder}: {error}") from None
     try:

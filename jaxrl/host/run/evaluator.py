@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import NO_LIMIT, Environment, strongly_typed
-from jaxrl.evaluation import evaluate
+from jaxrl.evaluation import EpisodeStats, evaluate
 from jaxrl.host.run.compiled import Contents, contents, kept
 from jaxrl.host.run.options import EvalOptions
 from jaxrl.host.run.sharding import everywhere, independent, replicated
@@ -32,11 +32,11 @@ class Evaluator:
         self.env, self.env_params = env, env_params
         self.num_seeds, self.mesh, several = num_seeds, mesh, num_seeds is not None
         caps = how.episodes, how.max_steps, how.greedy, mesh
-        self.returns = _returns(algo, several, env, contents(env_params), False, *caps)
+        self.of_task = _episodes(algo, several, env, contents(env_params), False, *caps)
         self.of_levels = None
         if how.levels is not None:
             level_env, levels = levels_of(algo, env, how.levels, how.max_steps)
-            self.of_levels = _returns(algo, several, level_env, contents(levels), True, *caps)
+            self.of_levels = _episodes(algo, several, level_env, contents(levels), True, *caps)
 
     def keys(self, update: int) -> Array:
         key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), update)
@@ -45,16 +45,16 @@ class Evaluator:
 
     def check(self, state: Any) -> None:
         """Trace it on the shapes of a state, so that what cannot be evaluated fails before the training."""
-        for returns in filter(None, (self.returns, self.of_levels)):
-            jax.eval_shape(returns, state, self.keys(0))
+        for episodes in filter(None, (self.of_task, self.of_levels)):
+            jax.eval_shape(episodes, state, self.keys(0))
 
-    def __call__(self, state: Any, update: int) -> np.ndarray:
-        """Returns of the task's episodes, (E,) or (seeds, E)."""
-        return np.asarray(self.returns(state, self.keys(update)))
+    def __call__(self, state: Any, update: int) -> EpisodeStats:
+        """Of the task's episodes, (E,) or (seeds, E)."""
+        return jax.tree.map(np.asarray, self.of_task(state, self.keys(update)))
 
     def on_levels(self, state: Any, update: int) -> np.ndarray | None:
         """Returns on the held-out levels, (L, E) or (seeds, L, E); None where there are none."""
-        return None if self.of_levels is None else np.asarray(self.of_levels(state, self.keys(update)))
+        return None if self.of_levels is None else np.asarray(self.of_levels(state, self.keys(update)).returns)
 
 
 def levels_of(algo: Algorithm, env: Environment, levels: Any, max_steps: int | None) -> tuple[Environment, Any]:
@@ -85,7 +85,7 @@ def of_task(env: Environment, params: Any) -> bool:
 
 
 @kept
-def _returns(
+def _episodes(
     algo: Algorithm,
     several: bool,
     env: Environment,
@@ -96,21 +96,20 @@ def _returns(
     greedy: bool | None,
     mesh: Mesh | None,
 ) -> Any:
-    """Jitted `(state, key) -> returns` of full episodes, with a leading axis of `several` seeds and one of `levels`,
-    which `env_params` have.
+    """Jitted `(state, key) -> EpisodeStats` of full episodes, with a leading axis of `several` seeds and one of
+    `levels`, which `env_params` have.
     """
 
-    def one(state: Any, key: Array) -> Array:
+    def one(state: Any, key: Array) -> EpisodeStats:
         policy = algo.policy(state)
 
-        def on(key: Array, params: Any) -> Array:
-            stats = evaluate(algo, policy, key, env, params, num_episodes=episodes, max_steps=max_steps, greedy=greedy)
-            return stats.returns
+        def on(key: Array, params: Any) -> EpisodeStats:
+            return evaluate(algo, policy, key, env, params, num_episodes=episodes, max_steps=max_steps, greedy=greedy)
 
         if not levels:
             return on(key, env_params.tree)
         count = jax.tree.leaves(env_params.tree)[0].shape[0]
         return jax.vmap(on)(jax.random.split(key, count), env_params.tree)
 
-    returns = independent(one, mesh, (0, 0), 0) if several else one
-    return jax.jit(returns, out_shardings=None if mesh is None else replicated(mesh))
+    of_seeds = independent(one, mesh, (0, 0), 0) if several else one
+    return jax.jit(of_seeds, out_shardings=None if mesh is None else replicated(mesh))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.evaluation import EpisodeStats
 from jaxrl.host.run.loggers import Log, Logger
 from jaxrl.host.run.run_folder import RunFolder, read_rows
 
@@ -86,15 +87,16 @@ class History:
         means["episodes"] = columns["episodes"].sum(0)
         return {"update": self.last["update"], "step": self.last["step"], **means}
 
-    def evaluated(self, update: int, returns: np.ndarray, levels: np.ndarray | None = None) -> float:
-        """Log an evaluation's `returns`, and those on held-out `levels`, each with a last axis of episodes. Returns by
-        how much it is better than the best one before, infinity where there was none.
+    def evaluated(self, update: int, stats: EpisodeStats, levels: np.ndarray | None = None) -> float:
+        """Log an evaluation, and its returns on held-out `levels`, each with a last axis of episodes. Returns by how
+        much it is better than the best one before, infinity where there was none.
         """
         row: dict[str, Any] = {
             "update": update,
             "step": update * self.steps,
-            "return": _plain(returns.mean(-1)),
-            "episodes": returns.shape[-1],
+            "return": _plain(stats.returns.mean(-1)),
+            "length": _plain(stats.lengths.mean(-1)),
+            "episodes": stats.returns.shape[-1],
         }
         if levels is not None:
             row |= {"level_return": _plain(levels.mean((-2, -1))), "levels": _plain(levels.mean(-1))}

@@ -150,7 +150,7 @@ def footprint(program: Any, evaluator: Any = None) -> int:
     needs = [_bytes(program.jitted.lower(carry, 0, 1))]
     state = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(carry[0])) // devices
     if evaluator is not None:
-        needs.append(_bytes(evaluator.returns.lower(carry[0], evaluator.keys(0))))
+        needs.append(_bytes(evaluator.of_task.lower(carry[0], evaluator.keys(0))))
     return (max(needs) + state) * (devices if jax.local_devices()[0].platform == "cpu" else 1)
 
 

@@ -24,7 +24,7 @@ from jaxrl.host.statistics import bootstrap_interval, iqm
 
 FILE = Path(__file__).with_name("results.json")
 STRENGTHS, STEPS = (0.0, 0.05, 0.1, 0.2, 0.4), 300_000
-TRAINED, AGAINST, ROUNDS, STEPS_OF_ROUND = (0.0, 0.1, 0.2, 0.3), (0.0, 0.1, 0.3), 4, 100_000
+TRAINED, AGAINST, ALONE, ROUNDS, STEPS_OF_ROUND = (0.0, 0.05, 0.1, 0.2), (0.0, 0.05, 0.15), 200_000, 3, 100_000
 
 
 def of_strength(seed: int) -> dict:
@@ -34,7 +34,7 @@ def of_strength(seed: int) -> dict:
 
 def of_robust(seed: int) -> dict:
     key = jax.random.key(1000 + seed)
-    found = tasks.robust(key, jnp.array(TRAINED), jnp.array(AGAINST), ROUNDS, STEPS_OF_ROUND)
+    found = tasks.robust(key, jnp.array(TRAINED), jnp.array(AGAINST), ALONE, ROUNDS, STEPS_OF_ROUND)
     payoff = found.mean(-1)
     members = np.asarray(non_dominated.discover(payoff, size=len(TRAINED)).members)
     exp3 = np.asarray(tasks.chosen(jax.random.fold_in(key, 1), found))

@@ -78,38 +78,43 @@ def strength(key, strengths, steps):
     return jax.vmap(at, out_axes=1)(strengths)
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4))
-def robust(key, strengths, against, rounds, steps):
-    """Returns (policies, attackers, EPISODES): policies trained in `rounds` against directors of these strengths, who
-    learn anew in each round to attack what the policy is by then; judged under directors that learned `against` it.
+@functools.partial(jax.jit, static_argnums=(3, 4, 5))
+def robust(key, strengths, against, alone, rounds, steps):
+    """Returns (policies, attackers, EPISODES): policies that learn for so many steps alone, then in `rounds` of `steps`
+    under directors of these strengths, who learn anew in each round to attack what the policy is by then; judged under
+    directors that learned `against` it.
     """
-    hyper = HYPER.replace(anneal_steps=jnp.float32(rounds * steps))
+    total = alone + rounds * steps
+    hyper = HYPER.replace(anneal_steps=jnp.float32(total))
     start_key, train_key, judge_key, episode_key = jax.random.split(key, 4)
     none = (
         VICTIM.policy(VICTIM.init(start_key, hyper, PARAMS)),
         DIRECTOR.policy(DIRECTOR.init(start_key, HYPER, TASK.default_params)),
     )
 
-    def trained(strength):
-        def under(victim):
-            return ATTACKS["directed"].attacking(PARAMS, strength, UNIT, victim)
+    def under(strength, victim):
+        return ATTACKS["directed"].attacking(PARAMS, strength, UNIT, victim)
 
+    def learned(state, steps):
+        count = steps // LEARNER.steps_per_update
+        return jax.lax.scan(lambda s, _: (LEARNER.update(s)[0], None), state, None, count)[0]
+
+    first = learned(LEARNER.init(start_key, hyper, under(0.0, none)), alone)
+
+    def trained(strength):
         def one(state, key):
             attack_key, restart_key = jax.random.split(key)
             policy = LEARNER.policy(state)
             victim = policy, director_of(attack_key, policy, strength, steps)
             every = jnp.ones(CONFIG.num_envs, bool)
-            state = LEARNER.restart(state, restart_key, under(victim), every)
-            count = steps // LEARNER.steps_per_update
-            return jax.lax.scan(lambda s, _: (LEARNER.update(s)[0], None), state, None, count)[0], None
+            return learned(LEARNER.restart(state, restart_key, under(strength, victim), every), steps), None
 
-        state = LEARNER.init(start_key, hyper, under(none))
-        return LEARNER.policy(jax.lax.scan(one, state, jax.random.split(train_key, rounds))[0])
+        return LEARNER.policy(jax.lax.scan(one, first, jax.random.split(train_key, rounds))[0])
 
     policies = jax.vmap(trained)(strengths)
 
     def judged(policy, strength):
-        director = director_of(judge_key, policy, strength, rounds * steps)
+        director = director_of(judge_key, policy, strength, total)
         return returns(episode_key, policy, director, strength, "directed")
 
     return jax.vmap(jax.vmap(judged, (None, 0)), (0, None))(policies, against)

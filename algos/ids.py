@@ -61,6 +61,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "novelty_search": AlgorithmEntry("quality_diversity.novelty_search", ("Discrete", "MultiDiscrete", "Box")),
     "oppo": AlgorithmEntry("preferences.oppo", (), PAIRS),
     "p_iql": AlgorithmEntry("preferences.p_iql", (), PAIRS),
+    "pga_me": AlgorithmEntry("quality_diversity.pga_me", ("Box",)),
     "ppo": AlgorithmEntry("on_policy.ppo", ("Discrete", "MultiDiscrete", "Box")),
     "ppo_gbrl": AlgorithmEntry("on_policy.ppo_gbrl", ("Discrete", "MultiDiscrete", "Box")),
     "ppo_rnn": AlgorithmEntry("on_policy.ppo_rnn", ("Discrete", "MultiDiscrete", "Box")),

@@ -256,6 +256,7 @@ def sequences_setup(**hyper: Any) -> Setup:
 STREAM = dict(num_steps=50, hidden=(16,), sparsity=0.5, normalize_reward=False)
 NOVELTY = dict(num_parents=8, neighbours=3, num_kept=2, capacity=64)
 EMITTERS = dict(num_emitters=6, members=2, step_size=4, chunk=1, reward_capacity=64)
+GRADIENT = dict(num_critic_updates=4, num_policy_updates=2, batch_size=16, buffer_size=1_000, critic_hidden=(8,))
 CODES = dict(num_frames=1, code_size=2, ae_hidden=(8,), train_every=5, num_updates=4, batch_size=8, num_gathered=64)
 
 
@@ -528,13 +529,14 @@ SETUPS = {
             value=lambda *_: None,  # it has no critic
             probes=lambda probe: probe.known(GAMMA).action is not None,
             # Whose survivors are told apart by distances that are nearly equal.
-            double=name in ("map_elites", "novelty_search", "taxons", "stax"),
+            double=name in ("map_elites", "novelty_search", "taxons", "stax", "pga_me"),
             num_updates=12 if name in ("taxons", "stax") else 6,  # until another genome is the best
         )
         for name, more, hyper in (
             ("map_elites", dict(emitter="gaussian"), dict(sigma=0.3)),
             ("novelty_search", NOVELTY, dict(sigma=0.3)),
             ("cma_me", dict(num_emitters=2), {}),
+            ("pga_me", GRADIENT, dict(iso_sigma=0.3)),
             ("serene", NOVELTY | EMITTERS, dict(sigma=0.3)),
             ("taxons", NOVELTY | CODES, dict(sigma=0.3)),
             ("stax", NOVELTY | EMITTERS | CODES, dict(sigma=0.3)),

@@ -553,6 +553,8 @@ def _general() -> Iterator[tuple[str, Made]]:
     novel = dict(num_parents=4, neighbours=3, num_kept=2, capacity=12)
     emitters = dict(num_emitters=3, members=2, step_size=4, chunk=1, reward_capacity=16)
     yield "map_elites", learner("map_elites", "Box", **genomes)
+    climbing = dict(num_critic_updates=3, num_policy_updates=2, batch_size=8, buffer_size=200, critic_hidden=(4,))
+    yield "pga_me", learner("pga_me", "Box", **genomes, **climbing)
     yield "novelty_search", learner("novelty_search", "Box", **genomes, **novel)
     yield "cma_me", learner("cma_me", "Box", **genomes, num_emitters=2)
     soft = dict(num_emitters=2, soft=True, covariance="diagonal", hyper=dict(lowest_fitness=-10.0))

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxrl import algorithm
 from jaxrl.algorithm import as_vector_env, check_at_least_one, spaces_of, starting_values
-from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, split_observation, visible
+from jaxrl.environment import NO_LIMIT, Environment, TimeStep, is_concrete, pytree, split_observation, visible
 from jaxrl.math import light_key, stock_keys
 from jaxrl.nn.distributions import num_outputs, of_space
 from jaxrl.nn.networks import Network, PolicyNetwork, encode, encoded_size, own
@@ -98,6 +98,7 @@ class Rollout(NamedTuple):
     descriptor: Array  # (P, B)
     ends: Ends
     frames: Any  # (P, H): what its episodes looked like, if the algorithm asks for frames; None
+    steps: Any  # (T, N): what the algorithm's `record` makes of each step; None without
 
 
 class Played(NamedTuple):
@@ -109,6 +110,7 @@ class Played(NamedTuple):
     descriptor: Array  # (N, B)
     ends: Ends
     frames: Any  # (N, K, F): `view` at the end of each K-th of `num_steps`; None
+    steps: Any  # (T, N): what `record` made of each step; None
 
 
 def play(
@@ -123,6 +125,7 @@ def play(
     summary: str = "final",
     view: Callable[[Any], Float[Array, "N F"]] | None = None,
     num_frames: int = 1,
+    record: Callable[[Any, Any, TimeStep, Array], Any] | None = None,
 ) -> Played:
     """One episode of every environment, of at most `num_steps` steps. Where it ended nothing moves any more.
 
@@ -131,6 +134,7 @@ def play(
         measure: `(env_state, env_params, obs) -> (N, B)`, the descriptor of states.
         summary: the descriptor of an episode is that of its last state, or the mean over the states after its steps.
         view: of observations, what is kept of `num_frames` of them; of an episode that is over its last one.
+        record: `(obs, action, time_step, over) -> tree`, which is kept of every step, also where it was over before.
 
     Raises ValueError for more frames than steps.
     """
@@ -141,7 +145,9 @@ def play(
     def step(carried, now):
         obs, env_state, over, total, frames = carried
         key, number = now
-        ts = stock_keys(venv.advance(light_key(key), env_state, act(obs), env_params))
+        action = act(obs)
+        ts = stock_keys(venv.advance(light_key(key), env_state, action, env_params))
+        recorded = None if record is None else record(obs, action, ts, over)
         obs, env_state = rows_where(over, (obs, env_state), (ts.obs, ts.state))
         done = (ts.terminated | ts.truncated) & ~over
         if means:
@@ -149,19 +155,19 @@ def play(
         if view is not None:
             frames = frames.at[:, number * num_frames // num_steps].set(view(obs))
         ends = Ends(done, env_state.episode_return, env_state.env.time)
-        return (obs, env_state, over | done, total, frames), ends
+        return (obs, env_state, over | done, total, frames), (ends, recorded)
 
     over = jnp.zeros(venv.num_envs, bool)
     first = measure(env_state, env_params, obs)
     frames = None if view is None else jnp.repeat(view(obs)[:, None], num_frames, 1)
     start = obs, env_state, over, jnp.zeros_like(first), frames
     now = step_keys(key, num_steps), jnp.arange(num_steps)
-    (obs, env_state, _, total, frames), ends = jax.lax.scan(step, start, now)
+    (obs, env_state, _, total, frames), (ends, steps) = jax.lax.scan(step, start, now)
     if means:
         descriptor = total / jnp.maximum(env_state.env.time, 1)[:, None]
     else:
         descriptor = measure(env_state, env_params, obs)
-    return Played(obs, env_state, env_state.episode_return, descriptor, ends, frames)
+    return Played(obs, env_state, env_state.episode_return, descriptor, ends, frames, steps)
 
 
 # ---- what is measured
@@ -310,6 +316,7 @@ class Shell:
     num_steps: int  # of a generation: of a Config without, the limit of the task's default params
     deployed = "greedy"
     num_frames = 0  # observations of an episode that the algorithm looks at
+    record = None  # of `play`: what the algorithm keeps of each step
 
     @property
     def frame_size(self) -> int:
@@ -411,13 +418,14 @@ class Shell:
             config.summary,
             view if self.num_frames else None,
             self.num_frames,
+            self.record,
         )
         step = ticked(state.step, self.steps_per_update)
         state = state.replace(key=key, obs=played.obs, env_state=played.env_state, step=step)
         mean_return = played.episode_return.reshape(config.population_size, -1).mean(1)
         descriptor = played.descriptor.reshape(config.population_size, config.num_episodes, -1).mean(1)
         frames = played.frames if played.frames is None else played.frames.reshape(config.population_size, -1)
-        return state, Rollout(state.population, mean_return, descriptor, played.ends, frames)
+        return state, Rollout(state.population, mean_return, descriptor, played.ends, frames, played.steps)
 
     def recorded(self, state: Any, archive: Cells) -> Any:
         """The state with this archive, and the weights of its best cell."""

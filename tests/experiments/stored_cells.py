@@ -29,6 +29,12 @@ score = jax.jit(lambda *x: jax.lax.map(lambda x: run.score("iql", *x), x))
 again, stored = score(keys, arms["proxies for the rest"]), r["iql, proxies for the rest"]
 """
     ),
+    "attacks": Cell(
+        """
+again = [run.of_strength(seed)["returns"][2][2] for seed in range(3)]  # under a director of strength 0.1
+stored = [r[f"strength/{seed}"]["returns"][2][2] for seed in range(10)]
+"""
+    ),
     "barfi": Cell(
         """
 run.SEEDS = 4

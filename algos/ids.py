@@ -32,6 +32,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "crr_discrete": AlgorithmEntry("deep_q.crr_discrete", ("Discrete",), WITH_PRIORITIES),
     "dagger": AlgorithmEntry("imitation.dagger", (), BESIDE_AN_EXPERT),
     "ddpg": AlgorithmEntry("actor_critic.ddpg", ("Box",), STEPS),
+    "ddpm_bc": AlgorithmEntry("generative.ddpm_bc", ("Box",), STEPS),
     "decision_transformer": AlgorithmEntry("sequence.decision_transformer", (), OUTCOMES),
     "disco": AlgorithmEntry("meta.disco", ()),
     "dpt": AlgorithmEntry("meta.dpt", ()),

@@ -474,11 +474,14 @@ SETUPS = {
         for name, config in {"mopo": {}, "morel": {}, "combo": dict(num_actions=2), "ravl": dict(diverse=False)}.items()
     },
     "dvl": off_policy_setup(dict(divergence="total_variation"), tau=0.05, temperature=0.9, beta=10.0),
-    "flow_bc": off_policy_setup(dict(num_flow_steps=3))._replace(
-        hyper=dict(learning_starts=64),
-        value=lambda *_: None,
-        probes=lambda probe: False,  # it clones itself
-    ),
+    **{
+        name: off_policy_setup(config)._replace(
+            hyper=dict(learning_starts=64),
+            value=lambda *_: None,
+            probes=lambda probe: False,  # it clones itself
+        )
+        for name, config in {"flow_bc": dict(num_flow_steps=3), "ddpm_bc": dict(num_diffusion_steps=3)}.items()
+    },
     # Bins of 3^3 cells; both act by what sees no privileged part.
     "cqn": off_policy_setup(
         dict(levels=3, bins=3, num_outputs=25), tau=0.05, exploration_noise=0.3, v_min=-6.0, v_max=6.0

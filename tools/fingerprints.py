@@ -476,6 +476,7 @@ BOX_OFFLINE = {  # those that act or learn from a dataset, with what makes them 
     "combo": {**MODEL, "num_actions": 2},
     "cql": dict(num_actions=2),
     "cqn": dict(levels=2, bins=3, num_outputs=5),
+    "ddpm_bc": dict(num_diffusion_steps=2),
     "dvl": dict(divergence="chi2"),
     "edac": dict(num_critics=3),
     "famo2o": {},

@@ -475,11 +475,22 @@ SETUPS = {
         for name, config in {"mopo": {}, "morel": {}, "combo": dict(num_actions=2), "ravl": dict(diverse=False)}.items()
     },
     "dvl": off_policy_setup(dict(divergence="total_variation"), tau=0.05, temperature=0.9, beta=10.0),
-    "flow_bc": off_policy_setup(dict(num_flow_steps=3))._replace(
-        hyper=dict(learning_starts=64),
-        value=lambda *_: None,
-        probes=lambda probe: False,  # it clones itself
-    ),
+    **{
+        name: off_policy_setup(config)._replace(
+            hyper=dict(learning_starts=64),
+            value=lambda *_: None,
+            probes=lambda probe: False,  # it clones itself
+        )
+        for name, config in {"flow_bc": dict(num_flow_steps=3), "ddpm_bc": dict(num_diffusion_steps=3)}.items()
+    },
+    # Critics act, so they see nothing privileged.
+    "expo": off_policy_setup(
+        dict(num_critics=2, num_samples=4, num_edits=4, num_diffusion_steps=3, layer_norm=False),
+        tau=0.05,
+        alpha=1e-3,
+        alpha_learning_rate=1e-4,
+        edit_scale=0.5,
+    )._replace(probes=lambda probe: probe.kind == "box" and not isinstance(probe, Privileged)),
     # Bins of 3^3 cells; both act by what sees no privileged part.
     "cqn": off_policy_setup(
         dict(levels=3, bins=3, num_outputs=25), tau=0.05, exploration_noise=0.3, v_min=-6.0, v_max=6.0
@@ -495,6 +506,17 @@ SETUPS = {
         value=ppo_value,
         probes=lambda probe: probe.kind == "box",
         task=ObservationActionReward("box"),
+    ),
+    "gorl": Setup(
+        dict(num_envs=16, num_steps=16, num_epochs=4, num_minibatches=4, num_flow_steps=3, hidden=(16,))
+        | dict(encoder_hidden=(16,), stage_updates=6, refit_rollouts=2, refit_steps=150, refit_batch_size=64),
+        dict(learning_rate=3e-3, critic_learning_rate=1e-2, decoder_learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0)
+        | dict(clip_eps=0.2, later_clip_eps=0.2),
+        steps=16 * 16 * 70,
+        value=ppo_value,
+        probes=lambda probe: probe.kind == "box",
+        task=ObservationActionReward("box"),
+        double=True,  # a decoder begins anew among these updates
     ),
     "apg": Setup(
         dict(num_envs=16, num_steps=8, num_epochs=4, num_minibatches=2, hidden=(16,)),
@@ -769,6 +791,7 @@ LATER |= {
     "rnd",
     "spo",
     "reinflow",
+    "gorl",
     "sarsa",
     "stream_td",
     "ucb_vi",

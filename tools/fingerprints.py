@@ -476,8 +476,10 @@ BOX_OFFLINE = {  # those that act or learn from a dataset, with what makes them 
     "combo": {**MODEL, "num_actions": 2},
     "cql": dict(num_actions=2),
     "cqn": dict(levels=2, bins=3, num_outputs=5),
+    "ddpm_bc": dict(num_diffusion_steps=2),
     "dvl": dict(divergence="chi2"),
     "edac": dict(num_critics=3),
+    "expo": dict(num_critics=3, num_samples=3, num_edits=2, num_diffusion_steps=2),
     "famo2o": {},
     "flow_bc": dict(num_flow_steps=2),
     "iql": {},
@@ -545,6 +547,8 @@ def _general() -> Iterator[tuple[str, Made]]:
     yield "srl", learner("srl", "Box", **planned, sequence_length=3)
     flow = dict(num_flow_steps=2, noise_hidden=(4,))
     yield "reinflow", learner("reinflow", "Box-dict", **ON_POLICY, **PASSES, **flow)
+    fitted = dict(num_flow_steps=2, encoder_hidden=(4,), stage_updates=2, refit_rollouts=1, refit_steps=2)
+    yield "gorl", learner("gorl", "Box-dict", **ON_POLICY, **PASSES, **fitted, refit_batch_size=4)
     yield "apg", learner("apg", "Box", **ON_POLICY, **PASSES)
     yield "alphazero", learner("alphazero", "Discrete", Still, **ON_POLICY, **PASSES, num_simulations=3)
     yield "evolution", learner("evolution", "Box", population_size=4, num_episodes=2, num_steps=4, hidden=(4,))

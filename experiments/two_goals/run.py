@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from two_goals import TwoGoals, guided
 
 import jaxrl
-from jaxrl.algos import bc, flow_bc, reinflow
+from jaxrl.algos import bc, ddpm_bc, flow_bc, reinflow
 from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
@@ -24,7 +24,8 @@ CLONING_STEPS, STEPS = 1000, 30 * 16 * 64  # gradient steps; environment steps
 SIZES = dict(hidden=(32, 32))
 CLONING = dict(num_updates=100, batch_size=128)
 HYPER = reinflow.Hyper(learning_rate=1e-3, critic_learning_rate=3e-3, clip_eps=0.05, ent_coef=0.0, warmup_steps=2048)
-ARMS = ("BC", "flow, 1 step", "flow, 4 steps")
+ARMS = ("BC", "DDPM, 10 steps", "flow, 1 step", "flow, 4 steps")
+ONLY_CLONED = {"BC": bc, "DDPM, 10 steps": ddpm_bc}
 ENV = TwoGoals()
 PARAMS = ENV.default_params
 
@@ -42,12 +43,13 @@ def score(algo, policy, key):
 def program(arm, data):
     """A function of a key that clones, scores, and where the clone is a flow improves it and scores it again."""
     hyper = dict(learning_rate=3e-3)
-    if arm == "BC":
-        algo = bc.make(ENV, bc.Config(**SIZES, **CLONING), replay=data)
+    if arm in ONLY_CLONED:
+        rule = ONLY_CLONED[arm]
+        algo = rule.make(ENV, rule.Config(**SIZES, **CLONING), replay=data)
 
         def run(key):
             train_key, key = jax.random.split(key)
-            state, _ = jaxrl.train(algo, train_key, CLONING_STEPS, bc.Hyper(**hyper))
+            state, _ = jaxrl.train(algo, train_key, CLONING_STEPS, rule.Hyper(**hyper))
             return {"cloned": score(algo, algo.policy(state), key)}
 
         return run

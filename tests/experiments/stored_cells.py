@@ -124,6 +124,14 @@ stored = [[row[x] for x in names] for row in r["rows"][:3]]
 """,
         tolerance=1e-4,
     ),
+    "expo": Cell(
+        """
+run.STEPS = 1600  # the first 8 of 20 points, whatever comes after
+data, _ = run.guided(0, episodes=40, noise=1.0)
+keys, arm = jax.random.split(jax.random.key(0), run.SEEDS)[:3], "no edits: 8 samples"
+again, stored = jax.jit(jax.vmap(run.program(arm, data)))(keys)[:, -1], np.array(r[arm]["curves"])[:, 8]
+"""
+    ),
     "fishery": Cell(
         """
 import argparse

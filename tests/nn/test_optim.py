@@ -320,7 +320,7 @@ WITH_ADAM = [name for name in registry.list_algos() if hasattr(registry.get_algo
 
 def test_every_algorithm_with_optimisers_by_name_has_adams_eps():
     assert WITH_ADAM == [name for name in registry.list_algos() if hasattr(registry.get_algo(name).Config, "optimizer")]
-    as_ppos = {"a2c", "barfi", "ppo", "ppo_rnn", "props", "reinflow", "reinforce", "rnd", "spo", "stac"}
+    as_ppos = {"a2c", "barfi", "gorl", "ppo", "ppo_rnn", "props", "reinflow", "reinforce", "rnd", "spo", "stac"}
     for name in WITH_ADAM:
         assert registry.get_algo(name).Config.adam_eps == (1e-5 if name in as_ppos else 1e-8), name
 

@@ -71,16 +71,17 @@ def sides(key, state, n):
 @pytest.mark.slow
 @pytest.mark.light
 def test_both_ways_are_cloned():
-    config = flow_bc.Config(num_updates=50, batch_size=128, hidden=(32, 32))
+    config = flow_bc.Config(num_updates=50, batch_size=128, hidden=(64, 64), num_flow_steps=40)
     algo = flow_bc.make(ENV, config, replay=Replay(lambda item: (), None, sides))
 
     @jax.jit
     def run(key):
-        state, _ = jaxrl.train(algo, key, 1500, flow_bc.Hyper(learning_rate=3e-3))
+        state, _ = jaxrl.train(algo, key, 4000, flow_bc.Hyper(learning_rate=3e-3))
         return algo.act(algo.policy(state), key, jnp.ones((2000, 1)))[0]
 
     action = np.asarray(run(KEY))
-    near = [np.mean(np.abs(action - ENV.action_space(ENV.default_params).from_unit(at)) < 0.2) for at in (-0.5, 0.5)]
+    sides_at = ENV.action_space(ENV.default_params).from_unit(jnp.array([[-0.5], [0.5]]))
+    near = [np.mean(np.abs(action - at) < 0.2) for at in sides_at]
     assert min(near) > 0.35 and sum(near) > 0.9, near
 
 

@@ -551,19 +551,27 @@ SETUPS = {
             value=lambda *_: None,  # it has no critic
             probes=lambda probe: probe.known(GAMMA).action is not None,
             # Whose survivors are told apart by distances that are nearly equal.
-            double=name in ("map_elites", "novelty_search", "taxons", "stax", "pga_me"),
+            double=name in ("map_elites", "novelty_search", "taxons", "stax"),
             num_updates=12 if name in ("taxons", "stax") else 6,  # until another genome is the best
         )
         for name, more, hyper in (
             ("map_elites", dict(emitter="gaussian"), dict(sigma=0.3)),
             ("novelty_search", NOVELTY, dict(sigma=0.3)),
             ("cma_me", dict(num_emitters=2), {}),
-            ("pga_me", GRADIENT, dict(iso_sigma=0.3)),
             ("serene", NOVELTY | EMITTERS, dict(sigma=0.3)),
             ("taxons", NOVELTY | CODES, dict(sigma=0.3)),
             ("stax", NOVELTY | EMITTERS | CODES, dict(sigma=0.3)),
         )
     },
+    "pga_me": Setup(
+        dict(population_size=16, num_episodes=8, num_steps=1, hidden=(4,), cells=(4,), **GRADIENT),
+        dict(iso_sigma=0.3),
+        steps=16 * 8 * 100,
+        value=lambda *_: None,  # what its critics are worth is the test of climbers
+        probes=lambda probe: probe.known(GAMMA).action is not None and probe.kind == "box",
+        task=ObservationActionReward("box"),
+        double=True,  # whose genomes are told apart by returns that are nearly equal
+    ),
 }
 
 

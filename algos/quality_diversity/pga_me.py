@@ -142,6 +142,7 @@ class _PGA(behaviour.Shell):
         actor = self.network.init(actor_key, visible(obs))
 
         def begun(weights: Any, name: str) -> Net:
+            weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
             return net(weights, self.optimizer.init(weights, state.hyper.learning_rate), self.optimizer, weights, name)
 
         return state.replace(search=Search(self.memory.init(item), begun(critic, "critic"), begun(actor, "actor")))

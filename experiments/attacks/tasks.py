@@ -10,24 +10,28 @@ import jaxrl
 from jaxrl import registry
 from jaxrl.algos import exp3, ppo
 from jaxrl.evaluation import evaluate
+from jaxrl.nn import normalize
+from jaxrl.nn.networks import ActorCritic
 from jaxrl.wrappers import ActionDifference, DirectedAttack, ObservationAttack
 
 ID, UNIT = "Pendulum-v1", np.array([1.0, 1.0, 8.0], np.float32)
 """A strength is a share of the half-width of each number that is observed: cosine, sine, angular velocity [rad/s]."""
 EPISODES, ROUNDS, WORST = 256, 2000, 1600.0
-"""Of a judgement; of Exp3, whose rewards are returns as shares of the way up from minus WORST."""
+"""Of an evaluation; of Exp3, whose rewards are returns as shares of the way up from minus WORST, clipped to 0 and 1."""
 ENV, PARAMS = jaxrl.make(ID)
 TUNED = registry.settings("ppo", ID)
 CONFIG, HYPER = ppo.Config(**TUNED.config), ppo.Hyper(**TUNED.hyper)
-VICTIM = ppo.make(ENV, CONFIG)
+NETWORK = ActorCritic(ENV.observation_space(PARAMS), 1, True, CONFIG.hidden, CONFIG.activation)
+VICTIM = ppo.make(ENV, CONFIG, network=NETWORK)
 
 
 def push(policy, obs):
-    return VICTIM.act(policy, jax.random.key(0), obs, (), greedy=True)[0]
+    """The mean of the policy's actions, not clipped to the box: where it is beyond an end, it still has a gradient."""
+    return NETWORK.apply(policy.weights, normalize.normalize(policy.normalizer, obs), method="actor")[0]
 
 
 def act(policy, key, obs):
-    return push(policy, obs)
+    return VICTIM.act(policy, key, obs, (), greedy=True)[0]
 
 
 TASK = DirectedAttack(ENV, act, push)
@@ -46,7 +50,7 @@ ATTACKS = {
     "largest difference": ObservationAttack(ENV, ActionDifference(push), 4),
     "directed": ObservationAttack(ENV, directed),
 }
-LEARNER = ppo.make(ATTACKS["directed"], CONFIG)
+LEARNER = ppo.make(ATTACKS["directed"], CONFIG, network=NETWORK)
 """PPO as VICTIM is, on what an attacker lets it see."""
 
 

@@ -6,7 +6,8 @@
     scores.normalized("CartPole-v1", [500.0, 260.0]) # 0 is random's return, 1 the reference's
 
 A score is the return of an episode; of electric motors it is the average reward of a step. There a violated limit costs
-about 10 once and ends the episode, so that whoever follows references for 1,000 steps may have the lower return.
+about 10 once and ends the episode, so that a controller that follows its references for 1,000 steps may have a lower
+return than one that fails in its tenth step.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ FILE = Path(__file__).with_name("scores.toml")
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """Of full episodes the return, undiscounted, or the average reward (`Record.average`), over agents their mean."""
+    """A score: the undiscounted return of full episodes, or the average reward (`Record.average`); of several agents
+    the mean of theirs.
+    """
 
     value: float  # mean over episodes; of our learners the IQM over seeds
     interval: tuple[float, float] | None  # 95 %, over episodes or seeds; None: exact or published
@@ -102,8 +105,14 @@ def normalized(id: str, returns: Any, lengths: Any = None) -> Float[np.ndarray, 
     lengths where they are needed.
     """
     record = of(id)
-    if record.average and lengths is None:
-        raise ValueError(f"{id}: its scores are average rewards, which need the lengths of the episodes, too.")
+    if record.average:
+        if lengths is None:
+            raise ValueError(f"{id}: its scores are average rewards, which need the lengths of the episodes, too.")
+        if np.shape(lengths) not in ((), np.shape(returns)) or np.any(np.asarray(lengths) <= 0):
+            raise ValueError(
+                f"{id}: lengths of shape {np.shape(lengths)}, at least {np.min(lengths)}, for returns of shape "
+                f"{np.shape(returns)}; they must be as many, and above 0."
+            )
     if record.top is None:
         tried = "" if record.ours is None else f", and {record.ours.what}'s, which is not above it"
         raise ValueError(f"{id}: only random's score is on record{tried}, so there is nothing that is 1.")

@@ -53,6 +53,9 @@ def test_scores_of_motors_are_average_rewards():
     np.testing.assert_allclose(scores.normalized(id, ends, [1000, 20]), [1, 0], atol=1e-12)
     with pytest.raises(ValueError, match=f"{id}: its scores are average rewards, which need the lengths"):
         scores.normalized(id, ends)
+    for lengths in ([1000, 0], [1000, 20, 30]):
+        with pytest.raises(ValueError, match=rf"{id}: lengths of shape .*; they must be as many, and above 0"):
+            scores.normalized(id, ends, lengths)
     assert scores.normalized("CartPole-v1", 500, 500) == scores.normalized("CartPole-v1", 500)
 
 

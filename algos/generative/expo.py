@@ -20,8 +20,10 @@ both, as there. There edited actions leave the box, in the environment and in th
 There the entropy is that of beta e, and its target -A/2, which no edit reaches where beta is below 0.30, so that alpha
 grows without end (unless `adjust_target_entropy` is set): here it is that of e. The temperature's loss is log(alpha)
 times the difference. Networks are plain, `flow_bc.Velocity` for the base, without its decay of the learning rate and of
-weights. Critics do not see what is privileged, as they act. A greedy action is the better of the base's without noise
-and its edit's median, by all critics; the policy is deployed by its samples. Results: `experiments/expo`.
+weights. There 20 gradient steps follow each step of the environment, after the first 5,000: here `num_updates` and
+`learning_starts` say, one and 1,000 by default. Critics do not see what is privileged, as they act. A greedy action is
+the better of the base's without noise and its edit's median, by all critics; the policy is deployed by its samples.
+Results: `experiments/expo`.
 """
 
 from __future__ import annotations

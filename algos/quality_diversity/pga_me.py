@@ -14,8 +14,8 @@ and a generation is made of three kinds of children (the paper's algorithms 1 to
 All are judged alike, by their episode. The gradient finds what is better where weights are many, and variation by
 chance what is different; the archive keeps both.
 
-Deviations from the authors' code: networks and buffer are small by default; the children of one generation climb on
-the same batches, so that a batch is drawn once for all of them. Results: `docs/algos/quality_diversity.md`.
+Deviations from the paper: networks and buffer are small by default, and the first generation alone is drawn at random.
+The children of one generation share their batches. No returns have been measured on the paper's walkers.
 """
 
 from __future__ import annotations
@@ -68,6 +68,11 @@ class Config(behaviour.Config):
         check_at_least_one(self, *counts)
         if not 0 <= self.gradient_share <= 1:
             raise ValueError(f"gradient_share={self.gradient_share}: it must be from 0 to 1.")
+        if self.gradient_share > 0 and not self.num_gradient:
+            raise ValueError(
+                f"gradient_share={self.gradient_share}: of population_size={self.population_size} that is no child; "
+                "take more, or 0."
+            )
 
 
 @pytree
@@ -250,7 +255,10 @@ def make(
         critic = Critic(observation_space, config.critic_hidden, "relu")
     learner = _PGA(*parts, critic=critic, optimizer=optimizer_of(config.optimizer, eps=config.adam_eps))
     if learner.steps_per_update > config.buffer_size:
-        raise ValueError(f"buffer_size={config.buffer_size}: a generation has {learner.steps_per_update:,} steps.")
+        raise ValueError(
+            f"buffer_size={config.buffer_size}: a generation has {learner.steps_per_update} steps; make it at least "
+            "that, or population_size smaller."
+        )
     return algorithm_of("pga_me", learner, Hyper, learner.steps_per_update)
 
 

@@ -28,7 +28,8 @@ from two_goals import TwoGoals, guided  # noqa: E402
 
 SEEDS, STEPS, EVERY, EPISODES, ENOUGH = 10, 4_000, 200, 50, 0.8
 SIZES = dict(hidden=(64, 64), batch_size=64, num_critics=4, num_target_critics=2, layer_norm=True, buffer_size=STEPS)
-RATES = dict(learning_rate=1e-3, alpha_learning_rate=1e-3, gamma=0.95, tau=0.01, learning_starts=EVERY)
+# A temperature of 1, the default, would outweigh returns of at most 1 for most of so few steps.
+RATES = dict(learning_rate=1e-3, alpha=0.01, alpha_learning_rate=1e-3, gamma=0.95, tau=0.01, learning_starts=EVERY)
 BASE = dict(num_diffusion_steps=5)
 ARMS = {
     "EXPO, 8 samples, 8 edits": dict(num_samples=8, num_edits=8),

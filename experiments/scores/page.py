@@ -26,8 +26,8 @@ PROSE = """# Scores of record
 
 What random actions get on every environment id, what counts as good, and what our learners got: returns of episodes,
 undiscounted, of several agents their mean, rounded to four digits. Of electric motors it is the **average reward of a
-step**, rewards of all episodes by their steps: a violated limit costs about 10 once and ends the episode, so that who
-follows references for 1,000 steps may have a lower return than who fails in the tenth.
+step**, rewards of all episodes by their steps: a violated limit costs about 10 once and ends the episode, so that
+a controller that follows its references for 1,000 steps may have a lower return than one that fails in its tenth step.
 [What is random worth](../experiments/scores/README.md) says how they were made;
 [`jaxrl.scores.of`](../jaxrl/scores.py#of) reads them:
 

@@ -56,7 +56,9 @@ def averaged(returns: np.ndarray, lengths: np.ndarray) -> tuple[float, tuple[flo
 
 
 def reference(id: str) -> dict | None:
-    """`value`, `what`, and of a sample `interval` (95 %) and its size; None where nothing above random is known."""
+    """`value`, `what`, and of a sample `interval` (95 %) and its size; None where nothing above random is known: where
+    the intervals of both are not apart.
+    """
     row = next((row for pattern, row in REFERENCES.items() if fnmatch.fnmatch(id, pattern)), None)
     if row is None:
         return None
@@ -69,7 +71,8 @@ def reference(id: str) -> dict | None:
         about[found.of] = len(values)
     elif isinstance(found, Sample):
         about |= {"interval": bootstrap_interval(values, np.mean), found.of: len(values)}
-    return about if about["value"] > record.random.value else None
+    low, high = about.get("interval", (about["value"],))[0], record.random.interval[1]
+    return about if low > high else None
 
 
 # ---- exact optima of finite tasks

@@ -237,6 +237,8 @@ class ObservationAttack(Attack):
         unit = np.asarray(params.unit)
         if not np.all(unit >= 0):
             raise ValueError(f"ObservationAttack: unit={unit} must be at least 0.")
+        if self.loss is not None and params.victim is None and np.any(np.asarray(params.strength) > 0):
+            raise ValueError("ObservationAttack: params have no victim; take those of `attacking(..., victim=...)`.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,5 +275,7 @@ class ActionAttack(Attack):
     def validate(self, params: AttackParams) -> None:
         super().validate(params)
         strength = np.asarray(params.strength)
+        if self.adversary is not None and params.victim is None and np.any(strength > 0):
+            raise ValueError("ActionAttack: params have no victim; take those of `attacking(..., victim=...)`.")
         if not np.all(strength <= 1):
             raise ValueError(f"ActionAttack: strength={strength} must be from 0 to 1, where the other acts alone.")

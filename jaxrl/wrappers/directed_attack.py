@@ -1,9 +1,8 @@
 """A wrapper in which the agent is the attacker of a policy: it learns which way the victim's action is best pushed.
 
-Sun et al. (2022), "Who is the strongest enemy? Towards optimal and efficient evasion attacks in deep RL" (PA-AD): the
-strongest attack on what a policy sees is the solution of a decision problem, but its actions are as large as
-observations. So it is divided. A director chooses a direction d in the space of the victim's actions (their Theorem 6:
-the boundary of what an attack can make the victim do is enough); an actor finds what to show,
+After Sun et al. (2022), "Who is the strongest enemy? Towards optimal and efficient evasion attacks in deep RL" (PA-AD):
+the strongest attack on what a policy sees solves a decision problem whose actions are as large as observations. So it
+is divided. A director chooses a direction d in the space of the victim's actions; an actor finds what to show,
 
     seen = argmax over |seen - obs| <= strength * unit of <d, push(victim, seen)>,
 
@@ -13,10 +12,14 @@ environment; strength and victim are leaves, so directors of all strengths are t
     task = DirectedAttack(env, act, push)
     state, _ = jaxrl.train(ppo.make(task), key, 300_000, hyper, task.attacking(env_params, 0.1, victim=policy))
 
-The director sees what is so, and is paid minus the task's reward: minus its return is the victim's under attack.
+The director sees the true observation, and is paid minus the task's reward: minus its return is the victim's under
+attack.
 
-Deviations from the paper: the actor follows one step of the gradient from a random point by default (their FGSM-like
-one), `steps` more; a constraint on how far the director may push is left to the ball.
+Deviations from the paper: there the actor makes the policy's change as large as it can, subject to its pointing along
+d, and begins at the true observation; here it makes the component along d large, beginning at a random point of the
+ball, and keeps the better of that point and of `steps` projected steps. Of choices it pushes logits, there
+probabilities. For an action of one number the two agree. `push` is to be differentiable where the action is clipped to
+a box, as a mean is.
 """
 
 from __future__ import annotations

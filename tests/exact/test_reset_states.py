@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.exact import solvers
 from jaxrl.exact.mdp import DenseMDP
@@ -20,9 +21,9 @@ def lock():
     return DenseMDP(*map(jnp.asarray, (transition, reward, np.eye(DEPTH)[0])))
 
 
-def test_a_policy_gradient_from_states_of_a_demonstration_opens_a_lock_that_it_does_not_open_from_the_start():
-    """The first gradient of the first place is 4^-8 of a half; with half of the starts along the right way each place
-    has one of its own, and the last ones are learned first."""
+def test_a_policy_gradient_from_states_of_a_demonstration_opens_a_lock_in_a_thirtieth_of_the_steps():
+    """From the start every gradient is at most 4^-8; with half of the starts along the right way each place has a value
+    of its own, and the last ones are learned first. 157 and 6,117 steps to a value of 0.5."""
     mdp = lock()
 
     def value(logits, starts):
@@ -35,10 +36,10 @@ def test_a_policy_gradient_from_states_of_a_demonstration_opens_a_lock_that_it_d
         return jax.lax.scan(step, jnp.zeros((DEPTH, ACTIONS)), None, count)[1]
 
     demonstration = jnp.full(DEPTH, 1 / DEPTH)
-    mixed = jax.jit(lambda: steps((mdp.initial + demonstration) / 2, 4_000))()
-    plain = jax.jit(lambda: steps(mdp.initial, 4_000))()
-    assert plain[-1] < 1e-3
-    assert mixed[-1] > 0.9
+    mixed = np.asarray(jax.jit(lambda: steps((mdp.initial + demonstration) / 2, 8_000))())
+    plain = np.asarray(jax.jit(lambda: steps(mdp.initial, 8_000))())
+    assert [np.argmax(x > 0.5) for x in (mixed, plain)] == pytest.approx([157, 6117], rel=0.01)
+    assert plain[4_000] < 1e-4 and mixed[200] > 0.9
     np.testing.assert_allclose(plain[0], float(ACTIONS) ** -DEPTH, rtol=1e-4)
 
 

@@ -239,6 +239,17 @@ def test_the_contract(attack):
     check_environment(attacked, attacked.attacking(attacked.env.default_params, 0.2))
 
 
+def test_a_loss_without_a_victim_is_refused_above_strength_zero():
+    env = jaxrl.make("Pendulum-v1")[0]
+    for attacked in (
+        ObservationAttack(env, ActionDifference(linear)),
+        ActionAttack(env, lambda victim, key, obs: linear(victim, obs)),
+    ):
+        attacked.validate(attacked.default_params)
+        with pytest.raises(ValueError, match=r"params have no victim; take those of `attacking"):
+            attacked.validate(attacked.default_params.replace(strength=jnp.float32(0.1)))
+
+
 def test_levels_and_training_under_attack():
     env, params = jaxrl.make("Maze-v0")
     attacked = ActionAttack(env)

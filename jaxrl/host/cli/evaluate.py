@@ -155,11 +155,13 @@ def print_held(
     decision, cap = repeats(task), how["max_steps"]
 
     def returns(policy, key, hold):
-        return evaluate(algo, policy, key, task, params, **how, hold=hold).returns.mean()
+        stats = evaluate(algo, policy, key, task, params, **how, hold=hold)
+        return stats.returns.mean(), stats.lengths.mean()
 
     def returns_repeated(policy, key, hold):
         slow = how if cap is None else {**how, "max_steps": -(-cap * decision // hold)}
-        return evaluate(algo, policy, key, repeated(task, hold), params, **slow).returns.mean()
+        stats = evaluate(algo, policy, key, repeated(task, hold), params, **slow)
+        return stats.returns.mean(), stats.lengths.mean()
 
     if algo.slower is not None and decision > 1:
         raise ValueError(
@@ -170,10 +172,10 @@ def print_held(
     else:
         run = jax.jit(jax.vmap(returns_repeated, (0, 0, None)), static_argnums=2)
     holds = tuple(sorted(set(holds)))
-    means = np.asarray([run(policies, keys, hold) for hold in holds])  # (holds, seeds)
-    for hold, mean in zip(holds, means, strict=True):
+    means, lengths = np.swapaxes([run(policies, keys, hold) for hold in holds], 0, 1)  # (holds, seeds)
+    for hold, mean, length in zip(holds, means, lengths, strict=True):
         print(f"held for {hold}: return {summary(mean)}")
-        print_normalized(mean, None, task, params, cap, "  ")
+        print_normalized(mean, length, task, params, cap, "  ")
     if len(holds) > 1:
         area = np.trapezoid(means, holds, axis=0) / (holds[-1] - holds[0])
         print(f"mean over {holds[0]} to {holds[-1]}: return {summary(area)}")
@@ -194,36 +196,50 @@ def print_attacked(
 
         def returns(policy, key, strength):
             under = attacked.attacking(params, strength, victim=policy)
-            return evaluate(algo, policy, key, attacked, under, **how).returns.mean()
+            stats = evaluate(algo, policy, key, attacked, under, **how)
+            return stats.returns.mean(), stats.lengths.mean()
 
         return jax.jit(jax.vmap(returns, (0, 0, None)))
 
     for kind in dict(attacks):
         run = runner(kind)
         for strength in [np.float32(strength) for name, strength in attacks if name == kind]:
-            mean = np.asarray(run(policies, keys, strength))
+            mean, length = map(np.asarray, run(policies, keys, strength))
             print(f"{kind} {strength:g}: return {summary(mean)}")
-            print_normalized(mean, None, task, params, how["max_steps"], "  ")
+            print_normalized(mean, length, task, params, how["max_steps"], "  ")
+
+
+def record_of(task: Any, params: Any) -> Any:
+    """The record of the task of a run, where there is one."""
+    from jaxrl import scores
+    from jaxrl.wrappers.agents import Team
+
+    return scores.record_of(task.env if isinstance(task, Team) else task, params)
 
 
 def print_normalized(returns: Any, lengths: Any, task: Any, params: Any, cap: int | None, of: str = "") -> None:
-    """Returns, one a seed, as shares of the way from random's to the top of record, where there is one of this task,
-    and if it is of average rewards where the episodes' `lengths` are known.
+    """Returns, one a seed, as shares of the way from random's to the top of record, where there is one of this task.
+
+    Args:
+        lengths: of these episodes, which records of average rewards need; None: not known.
     """
     import numpy as np
 
     from jaxrl import scores
-    from jaxrl.wrappers.agents import Team
 
-    record = scores.record_of(task.env if isinstance(task, Team) else task, params)
+    record = record_of(task, params)
     longest = int(np.max(np.asarray(params.max_steps)))
-    if record is None or record.top is None or (record.average and lengths is None):
+    if record is None or record.top is None or min(longest, cap or longest) != record.cap:
         return
-    if min(longest, cap or longest) == record.cap:
-        low, high = f"{record.random.value:.4g}", f"{record.top.value:.4g}"
-        got = scores.normalized(record.id, returns, lengths)
-        unit = "an average reward of " if record.average else ""
-        print(f"{of}normalized {summary(got)}: 0 is {unit}{low} (random actions), 1 is {high} ({record.top.what})")
+    if record.average and lengths is None:
+        print(
+            f"{of}not normalized: scores of {record.id} are average rewards, and lengths are not known here"
+        )
+        return
+    low, high = f"{record.random.value:.4g}", f"{record.top.value:.4g}"
+    got = scores.normalized(record.id, returns, lengths)
+    unit = "an average reward of " if record.average else ""
+    print(f"{of}normalized {summary(got)}: 0 is {unit}{low} (random actions), 1 is {high} ({record.top.what})")
 
 
 def print_score(returns: Any, reference: dict[str, Any], params: Any, cap: int | None) -> None:

@@ -170,8 +170,11 @@ def test_it_is_ahead_of_map_elites_where_a_gradient_helps():
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"gradient_share=1.5: it must be from 0 to 1"):
         pga_me.Config(gradient_share=1.5)
-    with pytest.raises(ValueError, match="buffer_size=10: a generation has 24 steps"):
+    with pytest.raises(ValueError, match="buffer_size=10: a generation has 24 steps; make it at least that, or"):
         algo_of(buffer_size=10)
+
+    with pytest.raises(ValueError, match="gradient_share=0.5: of population_size=2 that is no child; take more, or 0"):
+        pga_me.Config(population_size=2)
 
     class Choices(Bowl):
         def action_space(self, params):

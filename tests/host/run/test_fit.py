@@ -371,6 +371,7 @@ def test_env_params_reach_training_and_evaluation(algo):
     short = params.replace(max_steps=jnp.int32(3))
     result = fit(algo, KEY, STEPS, env_params=short, eval_every=STEPS, eval_episodes=2, progress=False)
     assert result.evaluations[0]["return"] == 3 == np.nanmax(result.metrics["episode_length"])
+    assert result.evaluations[0]["length"] == 3
     other = fit(
         algo, KEY, STEPS, env_params=short, eval_env_params=params, eval_every=STEPS, eval_episodes=2, progress=False
     )

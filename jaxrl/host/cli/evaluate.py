@@ -232,9 +232,7 @@ def print_normalized(returns: Any, lengths: Any, task: Any, params: Any, cap: in
     if record is None or record.top is None or min(longest, cap or longest) != record.cap:
         return
     if record.average and lengths is None:
-        print(
-            f"{of}not normalized: scores of {record.id} are average rewards, and lengths are not known here"
-        )
+        print(f"{of}not normalized: scores of {record.id} are average rewards, and lengths are not known here")
         return
     low, high = f"{record.random.value:.4g}", f"{record.top.value:.4g}"
     got = scores.normalized(record.id, returns, lengths)

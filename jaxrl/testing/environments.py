@@ -367,9 +367,18 @@ def _check_rollout(env: Environment, params: Any, key: Array, states: Any, num_s
     assert np.all(np.isfinite(ts.reward)), "rewards are not finite"
 
 
+def _made_wide(env: Environment, params: Any) -> Any:
+    """The default params, made where floats are float64; where they lack something that `params` have, as a learned
+    reward's model, `params` as they are.
+    """
+    usual = env.default_params
+    return usual if jax.tree.structure(usual) == jax.tree.structure(params) else params
+
+
 def _check_float64(env: Environment, params: Any, key: Array) -> None:
     """Dynamics follow the dtype they are given; types are stable there too."""
     with jax.enable_x64(True):
+        params = _made_wide(env, params)
 
         def wide(tree):
             return jax.tree.map(lambda x: x.astype(jnp.float64) if is_float(x) else x, tree)
@@ -387,6 +396,7 @@ def _check_float64(env: Environment, params: Any, key: Array) -> None:
 def _check_types_of_float64(env: Environment, params: Any, key: Array) -> None:
     """Dynamics keep the dtype they are given: what a step makes of a state and an action in float64."""
     with jax.enable_x64(True):
+        params = _made_wide(env, params)
 
         def wide(tree):
             return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.float64) if is_float(x) else x, tree)

@@ -34,7 +34,7 @@ from jaxrl.host.run.fit import fit
 from jaxrl.host.run.recipe import build, load_run, read_recipe
 from jaxrl.host.run.recipe_of import NoRecipeError, recipe_of
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.wrappers import FlattenObservation, PreviousActionReward
+from jaxrl.wrappers import ActionRepeat, FlattenObservation, PreviousActionReward
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
 SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
@@ -453,6 +453,17 @@ def test_runs_that_repeat_actions_are_judged_at_other_numbers_of_steps(tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.light
+def test_average_rewards_are_normalized_where_the_steps_are_known(capsys):
+    id = "Cont-CC-PMSM-v0"
+    env, params = jaxrl.make(id)
+    share = scores.normalized(id, -40.0, 1000.0)
+    evaluate.print_normalized([-40.0], [1000.0], env, params, 1000)
+    assert f"normalized {share:.2f}: 0 is an average reward of" in capsys.readouterr().out
+    for task, lengths in ((env, None), (ActionRepeat(env, 2), [500.0])):
+        evaluate.print_normalized([-40.0], lengths, task, params, 1000)
+        assert f"not normalized: scores of {id} are average rewards" in capsys.readouterr().out
+
+
 def test_wrappers_are_around_the_task_in_every_command(tmp_path, monkeypatch):
     recurrent = f"{TINY} --config.rnn-size 8 --config.num-minibatches 1"
     words = f"--wrap PreviousActionReward --total-steps 32 {EVALUATION} {recurrent}"

@@ -226,12 +226,13 @@ def print_normalized(returns: Any, lengths: Any, task: Any, params: Any, cap: in
     import numpy as np
 
     from jaxrl import scores
+    from jaxrl.wrappers.by_name import repeats
 
     record = record_of(task, params)
     longest = int(np.max(np.asarray(params.max_steps)))
     if record is None or record.top is None or min(longest, cap or longest) != record.cap:
         return
-    if record.average and lengths is None:
+    if record.average and (lengths is None or repeats(task) > 1):  # of repeated actions they count decisions
         print(f"{of}not normalized: scores of {record.id} are average rewards, and lengths are not known here")
         return
     low, high = f"{record.random.value:.4g}", f"{record.top.value:.4g}"

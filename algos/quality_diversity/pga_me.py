@@ -29,6 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.algos.actor_critic.td3 import smoothed
 from jaxrl.data.transitions import Transition, example
 from jaxrl.environment import Environment, TimeStep, pytree, visible
 from jaxrl.nn.actor_critic import Actor, Critic
@@ -109,12 +110,6 @@ def critic_objective(
 def actor_objective(critic: Any, first: Any, policy: Callable, weights: Any, obs: Any) -> Float[Array, ""]:
     """Minus the mean value, by the first critic, of what a policy does."""
     return -jnp.mean(critic.apply(first, obs, policy(weights, obs)))
-
-
-def smoothed(key: Array, action: Float[Array, "B A"], noise: Any, clip: Any) -> Float[Array, "B A"]:
-    """The target action with clipped normal noise, within the box (Fujimoto et al. 2018, equation 14)."""
-    drawn = noise * jax.random.normal(key, action.shape, action.dtype)
-    return jnp.clip(action + jnp.clip(drawn, -clip, clip), -1, 1)
 
 
 @dataclasses.dataclass(frozen=True)

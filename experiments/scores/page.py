@@ -54,7 +54,7 @@ nothing better than random is on record. Ids of an extra that was not installed 
 - **ours**: IQM and 95 % interval over seeds (of three seeds from the least to the greatest), the best algorithm of
   [results](results.md) where several were run, else that of the family's recipe; in brackets normalized
 
-Where a usual controller gets less than random actions, it is no reference.
+A usual controller that is not above random actions, with intervals apart, is no reference.
 
 {totals}
 

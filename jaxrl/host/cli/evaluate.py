@@ -209,14 +209,6 @@ def print_attacked(
             print_normalized(mean, length, task, params, how["max_steps"], "  ")
 
 
-def record_of(task: Any, params: Any) -> Any:
-    """The record of the task of a run, where there is one."""
-    from jaxrl import scores
-    from jaxrl.wrappers.agents import Team
-
-    return scores.record_of(task.env if isinstance(task, Team) else task, params)
-
-
 def print_normalized(returns: Any, lengths: Any, task: Any, params: Any, cap: int | None, of: str = "") -> None:
     """Returns, one a seed, as shares of the way from random's to the top of record, where there is one of this task.
 
@@ -226,9 +218,10 @@ def print_normalized(returns: Any, lengths: Any, task: Any, params: Any, cap: in
     import numpy as np
 
     from jaxrl import scores
+    from jaxrl.wrappers.agents import Team
     from jaxrl.wrappers.by_name import repeats
 
-    record = record_of(task, params)
+    record = scores.record_of(task.env if isinstance(task, Team) else task, params)
     longest = int(np.max(np.asarray(params.max_steps)))
     if record is None or record.top is None or min(longest, cap or longest) != record.cap:
         return

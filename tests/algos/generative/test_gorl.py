@@ -67,6 +67,16 @@ def test_stages():
         np.testing.assert_array_equal(part, np.concatenate([getattr(x, name) for x in rollouts[:2]]))
 
 
+def test_a_fit_is_a_branch_also_of_several_seeds():
+    """Where the predicate of a `cond` is batched, both of its sides are computed, at every update."""
+    algo = gorl.make(ENV, gorl.Config(**SMALL, stage_updates=2))
+    keys = jax.random.split(KEY, 2)
+    states, rollouts = jax.eval_shape(jax.vmap(lambda key: algo.collect(algo.init(key))), keys)
+    jaxpr = jax.make_jaxpr(jax.vmap(algo.learn))(states, rollouts)
+    lengths = [x.params["length"] for x in jaxpr.jaxpr.eqns if x.primitive.name == "scan"]
+    assert SMALL["refit_steps"] not in lengths and "cond" in {x.primitive.name for x in jaxpr.jaxpr.eqns}
+
+
 def test_later_stages_have_limits_of_their_own():
     """At the old policy the ratio is 1: the loss is the penalty, with the coefficient of its stage."""
     algo = gorl.make(ENV, gorl.Config(**SMALL, stage_updates=2))

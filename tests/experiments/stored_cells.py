@@ -427,6 +427,12 @@ again = [run.score(run.measure(name, seed)["returns"]) for seed in range(3)]
 stored = [run.score(r[f"{name}/{seed}"]["returns"]) for seed in range(5)]
 """
     ),
+    "stale_rollouts": Cell(
+        """
+again = np.nanmean(run.trained("CartPole-v1", 4, "decoupled", seeds=4), 1)
+stored = r["CartPole-v1, 4, decoupled"]["all"]
+"""
+    ),
     "start_states": Cell(
         """
 # The teacher by hand, whose policy is not read, and the snapshots of its episodes.

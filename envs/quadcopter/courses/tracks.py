@@ -135,18 +135,23 @@ def race_start(gate: Any = 0) -> Race:
 
 
 def race_step(race: Race, track: Track, before: Vector, after: Vector, radius: Any, time: Any, dt: Any) -> tuple:
-    """`(race, passed, hit)` after the way from `before` to `after` [m], flown from `time` to `time + dt` [s].
+    """`(race, passed, hit, gap)` after the way from `before` to `after` [m], flown from `time` to `time + dt` [s].
 
     A gate is passed by who crosses the next one's plane forwards with its sphere of `radius` within the hole, and hit
-    by who crosses any gate's plane, either way, with its sphere on the frame.
+    by who crosses any gate's plane, either way, with its sphere on the frame. The gap [m] is what the next gate's hole
+    left between sphere and frame, negative on the frame; infinite where its plane was not crossed forwards or outside
+    of the frame. It has a derivative, which passing and hitting have not.
     """
     count = track.yaw.shape[0]
     center = tuple(track.gates[:, i] for i in range(3))
     crosses, forward, share, offset = crossing(before, after, center, track.yaw, track.pitch)
-    inside = offset < track.half_width - radius
+    room = track.half_width - radius - offset
+    inside = room > 0
     outside = offset > track.half_width + track.frame + radius
     hit = jnp.any(crosses & ~inside & ~outside)
     passed = jnp.any(forward & inside & (jnp.arange(count) == race.gate))
+    near = jnp.any(forward & ~outside & (jnp.arange(count) == race.gate))
+    gap = jnp.where(near, pick(room, race.gate), jnp.inf)
     moment = (time + pick(share, race.gate) * dt).astype(race.lap_start.dtype)
     around = passed & (race.passed % count == 0)  # at the gate where laps begin
     complete = around & (race.passed > 0)
@@ -156,7 +161,7 @@ def race_step(race: Race, track: Track, before: Vector, after: Vector, radius: A
         jnp.where(around, moment, race.lap_start),
         jnp.where(complete, moment - race.lap_start, race.lap_time),
     )
-    return race, passed, hit
+    return race, passed, hit, gap
 
 
 # ---- a curve through them

@@ -14,6 +14,10 @@ A lap off the centres has less progress, so the fastest line is not the best. `w
 another measure, the change of gates passed - d / D by a step, D being the distance between the gate before the next one
 and it: a lap is worth the number of gates on every line. With it `progress` and `gate` can be 0.
 
+`weights.clearance`, by default 0, is for who differentiates the flight, as a crash has no derivative: who crosses the
+next gate forwards with less than `clearance` [m] between its sphere and the frame, or on the frame, pays for the square
+of what is missing. A miss of the whole frame, a crossing backwards and other gates' frames cost nothing by it.
+
 Observation: the base class's 18 numbers (`task.py`), relative to the next gate's centre; centre minus own position [m]
 and normal of the next gate and of the one after it, in the body (12); the last action (4). With `frame="body"` the
 first are 10 without the place and the heading in the world, so that what was learnt at one gate holds at the others:
@@ -62,6 +66,7 @@ class Weights:
     smoothness: jax.Array = 1e-3
     crash: jax.Array = 5.0
     course: jax.Array = 0.0  # 1/gate
+    clearance: jax.Array = 0.0  # 1/m^2
 
 
 @pytree
@@ -75,6 +80,7 @@ class Params(FlightParams):
     start_anywhere: jax.Array = 0.5  # share of episodes that start before a random gate; the others before the first
     start_distance: jax.Array = 2.0  # m, from the centre of that gate, against its normal
     start_spread: jax.Array = 0.3  # m, largest error of each coordinate
+    clearance: jax.Array = 0.15  # m, from the drone's sphere to the frame, below which `weights.clearance` counts
 
 
 # ---- level kit
@@ -158,10 +164,12 @@ def rewards(
     action: Any,
     last_action: Any,
     course: Any,
+    lacking: Any,
     weights: Weights,
 ) -> dict[str, Float[Array, ""]]:
     """The terms of a step: `progress` [m] towards the gate, whether it was `passed` and whether it `crashed`, the body
-    rates [rad/s] after it, its action and the one before, and how far it went along the `course` [gates]."""
+    rates [rad/s] after it, its action and the one before, how far it went along the `course` [gates], and how much
+    clearance was `lacking` [m]."""
     return {
         "progress": weights.progress * progress,
         "gate": weights.gate * passed,
@@ -169,6 +177,7 @@ def rewards(
         "smoothness": -weights.smoothness * jnp.sum((action - last_action) ** 2, -1),
         "crash": -weights.crash * crashed,
         "course": weights.course * course,
+        "clearance": -weights.clearance * lacking**2,
     }
 
 
@@ -233,19 +242,20 @@ class GateRacing(QuadcopterTask):
 
     def judge(self, state: State, action: Float[Array, "A"], drone: Drone, params: Params) -> Transition:
         control_dt = self.substeps * params.dt
-        before, after = state.drone.position, drone.position
-        race, passed, hit = tracks.race_step(
-            state.goal, params.track, before, after, params.model.radius, state.time * control_dt, control_dt
+        before, after, radius = state.drone.position, drone.position, params.model.radius
+        race, passed, hit, gap = tracks.race_step(
+            state.goal, params.track, before, after, radius, state.time * control_dt, control_dt
         )
         x, y, z = after
         lost = (jnp.abs(x) > params.arena[0]) | (jnp.abs(y) > params.arena[1]) | (z > params.arena[2])
-        crashed = hit | lost | (z < params.model.radius)
+        crashed = hit | lost | (z < radius)
         center, _ = gate_at(params.track, state.goal.gate)
         progress = rotations.norm(rotations.add(before, center, -1)) - rotations.norm(rotations.add(after, center, -1))
         last = state.history[..., -action.shape[-1] :]
         was, left = left_of_leg(params.track, state.goal.gate, before), left_of_leg(params.track, race.gate, after)
         course = passed + was - left
-        terms = rewards(progress, passed, crashed, drone.body_rates, action, last, course, params.weights)
+        lacking = jnp.maximum(params.clearance - gap, 0)
+        terms = rewards(progress, passed, crashed, drone.body_rates, action, last, course, lacking, params.weights)
         laps = jnp.maximum(race.passed - 1, 0) // params.track.yaw.shape[0]
         info = {"gates": race.passed, "laps": laps, "lap_time": race.lap_time, "crashed": crashed}
         info |= {f"reward/{name}": term for name, term in terms.items()}
@@ -293,7 +303,7 @@ class GateRacing(QuadcopterTask):
     def validate(self, params: Params) -> None:
         super().validate(params)
         require_positive(self, params, "arena")
-        require_non_negative(self, params, "start_distance", "start_spread", "start_anywhere")
+        require_non_negative(self, params, "start_distance", "start_spread", "start_anywhere", "clearance")
         if np.any(np.asarray(params.start_anywhere) > 1):
             raise ValueError(f"{self.id}: start_anywhere={params.start_anywhere} is a share, at most 1.")
         validate(params)
@@ -367,7 +377,7 @@ def geometric_lap(
         time = step.astype(dtype) * dt
         rpm, _ = se3((), drone, setpoint(time), gains, model, dt)
         new = dynamics.step(model, drone, rpm, dt, physics)
-        ahead, _, hit = tracks.race_step(race, track, drone.position, new.position, model.radius, time, dt)
+        ahead, _, hit, _ = tracks.race_step(race, track, drone.position, new.position, model.radius, time, dt)
         race = jax.tree.map(lambda a, b: jnp.where(alive, a, b), ahead, race)
         complete = race.passed > laps * count
         alive = alive & ~hit & (new.position[2] > model.radius) & ~complete

@@ -20,7 +20,7 @@ KEY = jax.random.key(0)
 
 
 def point(*x):
-    return tuple(jnp.asarray(float(a)) for a in x)
+    return tuple(jnp.asarray(a, float) for a in x)
 
 
 # ---- gates
@@ -66,7 +66,7 @@ def test_race():
     def move(race, x, y=0.0, back=False, time=0.0):
         way = (point(x - 1, y, 1), point(x + 1, y, 1))
         before, after = way[::-1] if back else way
-        return tracks.race_step(race, track, before, after, radius, time, 0.5)
+        return tracks.race_step(race, track, before, after, radius, time, 0.5)[:3]
 
     race, passed, hit = move(race, 2.0)
     assert not passed and not hit and race.gate == 0  # the second gate is not next
@@ -230,6 +230,40 @@ def test_course():
         np.testing.assert_allclose(ts.info["reward/course"], ts.reward, atol=1e-6)
     first = gate_racing.left_of_leg(params.track, jnp.int32(0), point(-4.5, 0, 2))
     np.testing.assert_allclose(first, 0.5, rtol=1e-6)  # from the last gate, 9 m before the first
+
+
+def test_gap_of_a_crossing():
+    """Holes half a metre to either side, a sphere of 0.1 m, frames of 0.2 m: room up to 0.4 m off the centre."""
+
+    def gap(y, x=(-0.5, 0.5), gate=0):
+        ends = [(jnp.float32(x), jnp.float32(y), jnp.float32(1)) for x in x]
+        return tracks.race_step(tracks.race_start(jnp.int32(gate)), ring(), *ends, 0.1, jnp.float32(0), 0.1)[3]
+
+    np.testing.assert_allclose([gap(0.0), gap(-0.35), gap(0.6)], [0.4, 0.05, -0.2], atol=1e-6)
+    assert all(np.isposinf([gap(0.9), gap(0.0, (0.5, -0.5)), gap(0.0, (-0.5, -0.1)), gap(0.0, gate=1)]))
+    np.testing.assert_allclose(jax.grad(gap)(0.35), -1, rtol=1e-6)
+
+
+def test_clearance():
+    """What is missing of 0.3 m costs its square, where the gate is crossed; a derivative says which way is out."""
+    params = straight()
+    weights = params.weights.replace(progress=0.0, gate=0.0, rates=0.0, smoothness=0.0, crash=0.0, clearance=3.0)
+    params = params.replace(weights=weights, clearance=jnp.float32(0.3))
+
+    def reward(y, params):
+        ts = STEP(KEY, flying((2.95, y, 2.0), (5.0, 0.0, 0.0)), jnp.zeros(4), params)
+        return ts.reward, ts
+
+    room = float(params.track.half_width - params.model.radius)
+    for y, lacking in ((0.0, 0.0), (0.45, 0.45 + 0.3 - room), (-0.6, 0.6 + 0.3 - room), (4.0, 0.0)):
+        (value, ts), slope = jax.value_and_grad(reward, has_aux=True)(jnp.float32(y), params)
+        np.testing.assert_allclose(value, -3 * lacking**2, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(ts.info["reward/clearance"], value, rtol=1e-6)
+        np.testing.assert_allclose(slope, -3 * 2 * lacking * np.sign(y), rtol=1e-3, atol=1e-6)
+    free = params.replace(weights=weights.replace(clearance=jnp.float32(0.0)))
+    assert jax.grad(reward, has_aux=True)(jnp.float32(0.6), free)[0] == 0
+    with pytest.raises(ValueError, match="clearance"):
+        ENV.validate(params.replace(clearance=jnp.float32(-0.1)))
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """What do stale rollouts cost PPO, and does a decoupled objective mend it? A queue between acting and learning.
 
-    python experiments/stale_rollouts/run.py [--only "CartPole-v1, 8"]
+    python experiments/stale_rollouts/run.py [--only "CartPole-v1, 16, decoupled"]
 
 Writes results.json beside this file after each cell, and prints the table of README.md; what the file holds already is
 not run again.
@@ -72,11 +72,8 @@ def trained(id, age, arm, seeds=SEEDS):
 
     def run(key):
         state = algo.init(key, HYPER.replace(anneal_steps=TASKS[id]), params)
-        queue = []
-        for _ in range(age + 1):  # of the weights that nothing has changed yet
-            state, rollout = algo.collect(state)
-            queue.append(rollout)
-        queue = jax.tree.map(lambda *x: jnp.stack(x), *queue)
+        # All of the weights that nothing has changed yet; the first is never learned from.
+        state, queue = jax.lax.scan(lambda state, _: algo.collect(state), state, length=age + 1)
         return jax.lax.scan(update, (state, queue), None, TASKS[id] // algo.steps_per_update)[1]
 
     return np.asarray(jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds)))

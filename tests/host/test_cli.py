@@ -451,8 +451,6 @@ def test_runs_that_repeat_actions_are_judged_at_other_numbers_of_steps(tmp_path)
     assert same.split("return ")[1] in plain[0] + plain[1] and held[0].startswith("held for 1")
 
 
-@pytest.mark.slow
-@pytest.mark.light
 def test_average_rewards_are_normalized_where_the_steps_are_known(capsys):
     id = "Cont-CC-PMSM-v0"
     env, params = jaxrl.make(id)
@@ -464,6 +462,8 @@ def test_average_rewards_are_normalized_where_the_steps_are_known(capsys):
         assert f"not normalized: scores of {id} are average rewards" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_wrappers_are_around_the_task_in_every_command(tmp_path, monkeypatch):
     recurrent = f"{TINY} --config.rnn-size 8 --config.num-minibatches 1"
     words = f"--wrap PreviousActionReward --total-steps 32 {EVALUATION} {recurrent}"

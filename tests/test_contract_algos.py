@@ -554,7 +554,8 @@ SETUPS = {
             probes=lambda probe: probe.known(GAMMA).action is not None,
             # Whose survivors are told apart by distances that are nearly equal.
             double=name in ("map_elites", "novelty_search", "taxons", "stax"),
-            num_updates=12 if name in ("taxons", "stax") else 6,  # until another genome is the best
+            task=ObservationActionReward("box"),  # where no genome of the first generation is the best of all
+            num_updates={"cma_me": 6, "serene": 24}.get(name, 12),  # until another genome is the best
         )
         for name, more, hyper in (
             ("map_elites", dict(emitter="gaussian"), dict(sigma=0.3)),

@@ -32,13 +32,14 @@ class Task(NamedTuple):
     best: float  # return
     cap: int  # steps after which an evaluated episode is cut
     gamma: float = 0.99
+    ent_coef: float = 0.05
 
 
 TASKS = {
     "TMaze-v0": Task(300_000, 64, 4, 100),
     "TMazePassive-v0": Task(300_000, 22, 1, 12),
-    "TMazePassive50-v0": Task(1_000_000, 102, 1, 52, 0.999),
-    "TMazePassive200-v0": Task(4_000_000, 201, 1, 202, 0.999),
+    "TMazePassive50-v0": Task(1_000_000, 102, 1, 52, 0.999, 0.01),
+    "TMazePassive200-v0": Task(2_000_000, 201, 1, 202, 0.999, 0.0025),
     "RepeatFirstEasy-v0": Task(500_000, 51, 1, 52),
     "RepeatPreviousEasy-v0": Task(1_000_000, 51, 1, 52, 0.9),
     "AutoencodeEasy-v0": Task(1_000_000, 103, 1, 104, 0.9),
@@ -54,7 +55,7 @@ def settings(task: Task, cell: str) -> tuple[dict, dict]:
     """Of recurrent PPO: static ones, and leaves."""
     window = {"window": WINDOWS[cell]} if cell in WINDOWS else {}
     config = {"num_envs": 32, "num_steps": task.num_steps, "rnn": cell, "shared": True, **window}
-    return config, {"gamma": task.gamma, "ent_coef": 0.05, "anneal_steps": task.steps}
+    return config, {"gamma": task.gamma, "ent_coef": task.ent_coef, "anneal_steps": task.steps}
 
 
 def measure(id: str, task: Task, cell: str, seeds: int) -> list[float]:

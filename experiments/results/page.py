@@ -75,6 +75,7 @@ ROWS = {
     "rainbow/Acrobot-v1": Row("rainbow", "Acrobot-v1", -92),
     "evolution/CartPole-v1": Row("evolution", "CartPole-v1", 485),
     "alphazero/CartPole-v1": Row("alphazero", "CartPole-v1", 485),
+    "alphazero/Knapsack-v0": Row("alphazero", "Knapsack-v0", 19.8, "dynamic programming 20.01"),
     "a2c/CartPole-v1": Row("a2c", "CartPole-v1", 485, greedy=True),
     "reinforce/CartPole-v1": Row("reinforce", "CartPole-v1", 485, greedy=True),
     "pqn/Asterix-MinAtar": Row("pqn", "Asterix-MinAtar", 15, "gymnax's PPO 15", params=GYMNAX),

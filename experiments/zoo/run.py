@@ -26,6 +26,14 @@ WORDS = {
     "dqn/CartPole-v1": "",
     "pqn/CartPole-v1": "--seeds 4",
     "apg/Quadcopter-Hover-v0": "--total-steps 1000000 --seeds 2",
+    "ppo/Quadcopter-MultiHover-v0": "--no-tuned --total-steps 4000000 --seeds 3 --config.num-envs 64 "
+    "--config.num-steps 64 --config.num-minibatches 8 --config.normalize-obs --config.normalize-reward "
+    "--config.no-clip-value --hyper.learning-rate 1e-3 --hyper.anneal-steps 4000000 --hyper.ent-coef 0",
+    "ppo/Quadcopter-GateRacing-v0": "--no-tuned --total-steps 4000000 --seeds 3 --env.frame body "
+    "--params.weights.course 5 --params.weights.progress 0 --params.weights.gate 0 --params.weights.crash 1 "
+    "--config.num-envs 256 --config.num-steps 32 --config.num-minibatches 8 --config.activation elu "
+    "--config.normalize-obs --config.normalize-reward --config.no-clip-value --config.stop-on-kl "
+    "--hyper.learning-rate 1e-3 --hyper.anneal-steps 4000000 --hyper.ent-coef 0 --hyper.target-kl 0.03",
     "ppo/Cont-CC-PMSM-v0": "--no-tuned --total-steps 1000000 --env.dq-actions --eval-max-steps 1000 "
     f"--hyper.gamma 0.5 {MOTOR}",
     "ppo/Cont-CC-SeriesDc-v0": f"--no-tuned --total-steps 1000000 --eval-max-steps 1000 --hyper.gamma 0.9 {MOTOR}",

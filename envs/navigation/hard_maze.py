@@ -279,10 +279,9 @@ class HardMaze(Environment):
         canvas = Canvas(400, 400, 1.04, (0.5, 0.5))
         for x, y, radius in np.asarray(params.areas, float).tolist():
             canvas.circle((x, y), radius, GREEN)
-        x, y, theta = float(state.x), float(state.y), float(state.theta)
-        for reach, angle in zip(
-            np.asarray(lasers((state.x, state.y, state.theta), params)).tolist(), LASERS, strict=True
-        ):
+        pose = jnp.asarray(state.x), jnp.asarray(state.y), jnp.asarray(state.theta)  # a film's states are of NumPy
+        (x, y, theta), reaches = map(float, pose), np.asarray(lasers(pose, params)).tolist()
+        for reach, angle in zip(reaches, LASERS, strict=True):
             end = (x + reach * math.cos(theta + angle), y + reach * math.sin(theta + angle))
             canvas.line([(x, y), end], 0.003, PALE)
             canvas.circle(end, 0.006, BLUE)

@@ -27,7 +27,8 @@ class RestActor(nn.Module):
         there = items[..., 1] > 0
         share = left / jnp.maximum(there.sum(-1, keepdims=True), 1)
         rest = jnp.broadcast_to(jnp.stack([left / 5, 10 * share], -1), (*items.shape[:-1], 2))
-        x = nn.Dense(self.width)(nn.relu(nn.Dense(2 * self.width)(jnp.concatenate([items, rest], -1))))
+        worth = jnp.where(there, jnp.log(items[..., 0] + 1e-3) - jnp.log(items[..., 1] + 1e-3), 0)[..., None]
+        x = nn.Dense(self.width)(nn.relu(nn.Dense(2 * self.width)(jnp.concatenate([items, worth, rest], -1))))
         visible = there[..., None, :] | jnp.eye(there.shape[-1], dtype=bool)
         for _ in range(self.layers):
             block = Block(self.width, 4 * self.width, 4, True, False)
@@ -38,8 +39,9 @@ class RestActor(nn.Module):
 def demonstrations(key, num_items, states):
     """`(observations, actions, whether there is one)` of rests of one instance, of a capacity from 0.3 to 25.
 
-    Of an optimal set, some items in random order are taken already, and any of the others is the next: a part of an
-    optimal set is optimal for the rest of the problem.
+    Of an optimal set, those with most value for their weight are taken already, and the best of the others is the next:
+    a part of an optimal set is optimal for the rest of the problem. A policy that takes what it is surest of first gets
+    into such rests, and the last few items, which are what greedy gets wrong, are drawn more often.
     """
     item_key, capacity_key, state_key = jax.random.split(key, 3)
     values, weights = knapsack.draw(item_key, num_items)
@@ -49,9 +51,9 @@ def demonstrations(key, num_items, states):
     env = knapsack.Knapsack(num_items, CAPACITY)
 
     def one(key):
-        order_key, count_key = jax.random.split(key)
-        order = jnp.argsort(jnp.where(best, jax.random.uniform(order_key, (num_items,)), 2))
-        count = jnp.floor(jax.random.uniform(count_key) * best.sum()).astype(jnp.int32)
+        order = jnp.argsort(jnp.where(best, -values / weights, 1))
+        some = jax.random.uniform(key, (2,))
+        count = jnp.floor(jnp.where(some[1] < 0.5, some[0], 1 - some[0] ** 2) * best.sum()).astype(jnp.int32)
         taken = jnp.argsort(order) < count
         left = capacity - jnp.sum(jnp.where(taken, weights, 0))
         state = knapsack.State(count, values, weights, taken, left)

@@ -38,6 +38,7 @@ def main():
         print(f"{data.size:,} steps of exact solutions, {labelled:.0f} CPU s", flush=True)
         algo = bc.make(Knapsack(50, 25_000), CONFIG, replay=data, actor=ACTOR)
         policy = jax.jit(lambda key, algo=algo: algo.policy(jaxrl.train(algo, key, args.steps, HYPER)[0]))(train_key)
+        jax.block_until_ready(policy)
         trained = time.process_time() - began - labelled
         row = {"labels_cpu_seconds": labelled, "training_cpu_seconds": trained}
         for name, (items, capacity) in TESTS.items():
@@ -45,7 +46,8 @@ def main():
                 lambda env: bc.make(env, CONFIG, actor=ACTOR), policy, items, capacity, args.tested, key))  # fmt: skip
             found = [np.asarray(x) for x in test(policy, test_key)]
             row[name] = {who: x.tolist() for who, x in zip(("learned", "greedy"), found, strict=True)}
-            told = [f"{x.mean():.2f} (+-{1.96 * x.std() / len(x) ** 0.5:.2f})" for x in found]
+            found.append(found[0] - found[1])  # paired by instance
+            told = [f"{x.mean():.3f} (+-{1.96 * x.std() / len(x) ** 0.5:.3f})" for x in found]
             print(f"| {seed} | {name} | {' | '.join(told)} |", flush=True)
         results["seeds"].append(row)
     (HERE / "results.json").write_text(json.dumps({**results, **environment_of_run()}) + "\n")

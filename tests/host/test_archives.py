@@ -16,6 +16,7 @@ import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.host import cli
 from jaxrl.host.run import archives
+from jaxrl.host.run.run_folder import RunFolder
 
 MAZE = "KheperaxMaze-v0 --no-tuned --config.population-size 6 --config.num-steps 9 --config.hidden 4"
 GENERATION = 6 * 9
@@ -47,7 +48,7 @@ def run(tmp_path_factory):
     """Four generations of two seeds; the place of a robot is on a grid of 60 x 60, which it cannot fill."""
     folder = tmp_path_factory.mktemp("runs") / "maze"
     words = f"--total-steps {4 * GENERATION} --seeds 2 --config.cells 60 --eval-episodes 1 --no-progress"
-    good(f"train map_elites {MAZE} {words} --checkpoint-every {2 * GENERATION} --out {folder}")
+    good(f"train map_elites {MAZE} {words} --checkpoint-every {2 * GENERATION} --video-every 2 --out {folder}")
     return folder
 
 
@@ -64,6 +65,19 @@ def test_an_archive_is_plotted(run, tmp_path):
     assert "--archive --out takes one run folder" in run_command(f"plot {run} {run} --archive --out x.png")[2]
     assert "one picture of them at a time" in run_command(f"plot {run} --archive --episode")[2]
     assert "zoo:ppo/CartPole-v1: it has no archive" in bad("plot zoo:ppo/CartPole-v1 --archive")
+
+
+def test_training_leaves_pictures_of_the_archive(run, tmp_path):
+    """Along the way and at the end, of the first seed, as `jaxrl plot` draws them."""
+    good(f"plot {run} --archive --at 2 --out {tmp_path / 'x.png'}")
+    pixels = [np.asarray(Image.open(p)) for p in (run / "media/archive-2.png", tmp_path / "x.png")]
+    np.testing.assert_array_equal(*pixels)
+    names = {file.name for file in (run / "media").iterdir()}
+    assert {"archive.png", "archive-2.png", "archive-4.png", "policy-2.gif", "policy-4.gif"} <= names
+    removed = Path(shutil.copytree(run, tmp_path / "copy"))
+    (removed / "media/archive-mine.png").touch()
+    RunFolder(removed).clear()
+    assert [file.name for file in (removed / "media").iterdir()] == ["archive-mine.png"]
 
 
 def test_any_cell_is_evaluated(run):

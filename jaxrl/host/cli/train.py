@@ -123,7 +123,8 @@ class TrainFlags(DataFlags, Devices, WrapFlags):
     video: bool = False
     """Render a GIF of the trained policy."""
     video_every: int | None = None
-    """Updates between GIFs of the policy while it learns, media/policy-<update>.gif."""
+    """Updates between GIFs of the policy while it learns, media/policy-<update>.gif; of quality diversity also pictures
+    of the archive, media/archive-<update>.png."""
     expert: str | None = None
     """Of dagger, hg_dagger and rlif, who acts beside the learner: zoo:NAME, a run folder (its first seed), scripted (a
     controller that the environment's family has), or FILE.py:FUNCTION from an observation to an action. The run folder
@@ -398,6 +399,11 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
     except RunFolderError as error:
         print(f"curve      none: {error}")
+    from jaxrl.host.run import archives
+
+    first = result.state if num_seeds is None else jax.tree.map(lambda x: x[0], result.state)
+    if (archive := archives.drawn(algo, first, out / "media" / "archive.png")) is not None:
+        print(f"archive    {archive}")
     if run.get("video"):
         dataset = Path(recipe["dataset"]["path"]) if "dataset" in recipe else None
         print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']), dataset)}")

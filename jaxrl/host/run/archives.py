@@ -45,6 +45,16 @@ def archive_of(run: Path, seed: int = 0, at: int | str | None = None) -> Found:
     return Found(jax.tree.map(lambda x: x[seed], archive), names)
 
 
+def drawn(algo: Algorithm, state: Any, out: Path) -> Path | None:
+    """A picture of the archive in a state of one seed; None, and no picture, if there is none over two descriptors."""
+    archive = getattr(state, "archive", None)
+    if not isinstance(archive, Cells) or archive.centroids.shape[-1] != 2:
+        return None
+    from jaxrl.host.plotting import archive_picture
+
+    return archive_picture(archive, out, archive_in(algo, state, out).names)
+
+
 def cell_at(found: Found, place: Sequence[float]) -> int:
     """The number of the cell around these descriptors.
 

@@ -337,8 +337,9 @@ class _Session:
             checkpoint.save(self.folder.best, self.done, self.carry, self._description(), keep=2)
 
     def _film(self) -> None:
-        """An episode of the first seed's policy, as `media/policy-<update>.gif`."""
+        """An episode of the first seed's policy, as `media/policy-<update>.gif`, and its archive, if it has one."""
         from jaxrl.host.render import film
+        from jaxrl.host.run import archives
 
         if self.folder is None:
             return
@@ -348,6 +349,7 @@ class _Session:
         shown = film(self.algo, self.algo.policy(state), key, env, params, max_steps=steps, greedy=how.greedy)
         self.folder.media.mkdir(parents=True, exist_ok=True)
         shown.save(path := self.folder.media / f"policy-{self.done}.gif")
+        archives.drawn(self.algo, state, self.folder.media / f"archive-{self.done}.png")
         self.history.filmed(self.done, path)
 
     def save(self) -> None:

@@ -38,7 +38,8 @@ class RunOptions:
     keep_best: bool = False
     """Keep the checkpoint of the best evaluation, too: of the highest return, of several seeds of their mean."""
     video_every: int | None = None
-    """Updates between films of an episode, `media/policy-<update>.gif`; of several seeds of the first."""
+    """Updates between films of an episode, `media/policy-<update>.gif`, and pictures of what archive there is over two
+    descriptors, `media/archive-<update>.png`; of several seeds of the first."""
     log_every: int | None = None
     """Updates averaged into one logged row; None makes about a thousand rows, of more than a thousand seeds fewer."""
     loggers: tuple[str | Log, ...] = ()

@@ -161,8 +161,9 @@ class RunFolder:
             *self.tensorboard.glob("seed-*/events.out.tfevents.*"),
         ]
         own += [self.path / f"policy.{kind}" for kind in ("h", "onnx", "stablehlo")]
-        own += [self.media / name for name in ("curve.png", "policy.gif", "episode.png", "episode.json")]
-        own += [file for file in self.media.glob("policy-*.gif") if file.stem.removeprefix("policy-").isdecimal()]
+        own += [self.media / name for name in ("curve.png", "policy.gif", "episode.png", "episode.json", "archive.png")]
+        for kind in ("policy-*.gif", "archive-*.png"):
+            own += [file for file in self.media.glob(kind) if file.stem.split("-")[1].isdecimal()]
         for file in (*own, self.config):
             file.unlink(missing_ok=True)
         of_seeds = self.tensorboard.glob("seed-*")

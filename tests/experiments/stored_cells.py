@@ -89,6 +89,11 @@ arm = "model-based"
 again, stored = found[:, run.ARMS.index(arm), -1].mean(-1), r[f"performance, {arm}"]
 """
     ),
+    "designer_order": Cell(
+        """
+again, stored = (x["returns"] for x in (run.measure("Pendulum-v1", "order", 3), r["Pendulum-v1, order"]))
+"""
+    ),
     "disco": Cell(
         """
 task = "Catch-bsuite"

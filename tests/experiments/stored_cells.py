@@ -129,6 +129,20 @@ stored = [[row[x] for x in names] for row in r["rows"][:3]]
 """,
         tolerance=1e-4,
     ),
+    "exploring_preferences": Cell(
+        """
+run.SEEDS, run.ROUNDS = 10, 2_000
+again, _ = run.rounds_to(0.05, 1e-3)
+stored = r["0.05, 0.001"]["rounds"]
+"""
+    ),
+    "exploring_preferences": Cell(
+        """
+run.SEEDS, run.ROUNDS = 10, 2_000
+again, _ = run.rounds_to(0.05, 1e-3)
+stored = r["0.05, 0.001"]["rounds"]
+"""
+    ),
     "expo": Cell(
         """
 run.STEPS = 1600  # the first 8 of 20 points, whatever comes after
@@ -352,6 +366,18 @@ again = run.measure("evolution/CartPole-v1", 10)[0]["returns"]
 stored = r["evolution/CartPole-v1"]["returns"]
 """,
         tolerance=5.0,
+    ),
+    "residual_on_clone": Cell(
+        """
+again = run.measure("MountainCarContinuous-v0", "clone + 1", 2)[:, 1:].mean(1)
+stored = np.array(r["MountainCarContinuous-v0, clone + 1"]["curves"])[:, 1:].mean(1)
+"""
+    ),
+    "residual_on_clone": Cell(
+        """
+again = run.measure("MountainCarContinuous-v0", "clone + 1", 2)[:, 1:].mean(1)
+stored = np.array(r["MountainCarContinuous-v0, clone + 1"]["curves"])[:, 1:].mean(1)
+"""
     ),
     "reward_design": Cell(
         """

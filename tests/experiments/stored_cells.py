@@ -132,15 +132,7 @@ stored = [[row[x] for x in names] for row in r["rows"][:3]]
     "exploring_preferences": Cell(
         """
 run.SEEDS, run.ROUNDS = 10, 2_000
-again, _ = run.rounds_to(0.05, 1e-3)
-stored = r["0.05, 0.001"]["rounds"]
-"""
-    ),
-    "exploring_preferences": Cell(
-        """
-run.SEEDS, run.ROUNDS = 10, 2_000
-again, _ = run.rounds_to(0.05, 1e-3)
-stored = r["0.05, 0.001"]["rounds"]
+again, stored = run.measure(0.05, 0.1, 0.5)["rounds"], r["better, 0.05, 0.1"]["rounds"]
 """
     ),
     "expo": Cell(
@@ -373,12 +365,6 @@ again = run.measure("MountainCarContinuous-v0", "clone + 1", 2)[:, 1:].mean(1)
 stored = np.array(r["MountainCarContinuous-v0, clone + 1"]["curves"])[:, 1:].mean(1)
 """
     ),
-    "residual_on_clone": Cell(
-        """
-again = run.measure("MountainCarContinuous-v0", "clone + 1", 2)[:, 1:].mean(1)
-stored = np.array(r["MountainCarContinuous-v0, clone + 1"]["curves"])[:, 1:].mean(1)
-"""
-    ),
     "reward_design": Cell(
         """
 mdp, _ = run.four_rooms()
@@ -425,6 +411,15 @@ again = len(lengths), sample, np.mean(lengths), np.max(lengths)
 stored = [*r[name]["solved"], *r[name]["plan_steps"]]
 """,
         tolerance=1e-6,
+    ),
+    "scores": Cell(
+        """
+import drawn
+again, stored = ([x["score"]] for x in (drawn.train("BetaBandit-v0"), r["BetaBandit-v0"]))
+""",
+        tolerance=0.0,
+        relative=0.02,
+        file="drawn.json",
     ),
     "self_tuning": Cell(
         """

@@ -74,10 +74,16 @@ def test_training_leaves_pictures_of_the_archive(run, tmp_path):
     np.testing.assert_array_equal(*pixels)
     names = {file.name for file in (run / "media").iterdir()}
     assert {"archive.png", "archive-2.png", "archive-4.png", "policy-2.gif", "policy-4.gif"} <= names
+    one = jaxrl.load(run, seed=0)
+    archives.drawn(one.algo, one.state, None, tmp_path / "y.png")
+    pixels = [np.asarray(Image.open(p)) for p in (run / "media/archive-4.png", tmp_path / "y.png")]
+    np.testing.assert_array_equal(*pixels)
     removed = Path(shutil.copytree(run, tmp_path / "copy"))
-    (removed / "media/archive-mine.png").touch()
+    others = {"archive-mine.png", "archive-2-mine.png", "policy-2-best.gif"}
+    for name in others:
+        (removed / "media" / name).touch()
     RunFolder(removed).clear()
-    assert [file.name for file in (removed / "media").iterdir()] == ["archive-mine.png"]
+    assert {file.name for file in (removed / "media").iterdir()} == others
 
 
 def test_any_cell_is_evaluated(run):
@@ -103,6 +109,7 @@ def test_cells_without_a_policy(run):
     algo = ppo.make(jaxrl.make("CartPole-v1")[0])
     with pytest.raises(ValueError, match="runs/x: ppo keeps no archive"):
         archives.archive_in(algo, algo.init(jax.random.key(0)), Path("runs/x"))
+    assert archives.drawn(algo, algo.init(jax.random.key(0)), None, Path("runs/x.png")) is None
     found = archives.archive_of(run)
     with pytest.raises(ValueError, match="--cell 0 0: the archive is empty"):
         empty = found.archive.replace(fitness=jnp.full_like(found.archive.fitness, -jnp.inf))

@@ -401,8 +401,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         print(f"curve      none: {error}")
     from jaxrl.host.run import archives
 
-    first = result.state if num_seeds is None else jax.tree.map(lambda x: x[0], result.state)
-    if (archive := archives.drawn(algo, first, out / "media" / "archive.png")) is not None:
+    if (archive := archives.drawn(algo, result.state, num_seeds, out / "media" / "archive.png")) is not None:
         print(f"archive    {archive}")
     if run.get("video"):
         dataset = Path(recipe["dataset"]["path"]) if "dataset" in recipe else None

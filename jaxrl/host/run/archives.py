@@ -45,14 +45,15 @@ def archive_of(run: Path, seed: int = 0, at: int | str | None = None) -> Found:
     return Found(jax.tree.map(lambda x: x[seed], archive), names)
 
 
-def drawn(algo: Algorithm, state: Any, out: Path) -> Path | None:
-    """A picture of the archive in a state of one seed; None, and no picture, if there is none over two descriptors."""
+def drawn(algo: Algorithm, state: Any, num_seeds: int | None, out: Path) -> Path | None:
+    """A picture of the first seed's archive; None, and no picture, where there is none over two descriptors."""
     archive = getattr(state, "archive", None)
     if not isinstance(archive, Cells) or archive.centroids.shape[-1] != 2:
         return None
     from jaxrl.host.plotting import archive_picture
 
-    return archive_picture(archive, out, archive_in(algo, state, out).names)
+    first = archive if num_seeds is None else jax.tree.map(lambda x: x[0], archive)
+    return archive_picture(first, out, archive_in(algo, state, out).names)
 
 
 def cell_at(found: Found, place: Sequence[float]) -> int:

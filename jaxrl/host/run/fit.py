@@ -349,7 +349,7 @@ class _Session:
         shown = film(self.algo, self.algo.policy(state), key, env, params, max_steps=steps, greedy=how.greedy)
         self.folder.media.mkdir(parents=True, exist_ok=True)
         shown.save(path := self.folder.media / f"policy-{self.done}.gif")
-        archives.drawn(self.algo, state, self.folder.media / f"archive-{self.done}.png")
+        archives.drawn(self.algo, self.carry[0], self.num_seeds, self.folder.media / f"archive-{self.done}.png")
         self.history.filmed(self.done, path)
 
     def save(self) -> None:

@@ -162,8 +162,7 @@ class RunFolder:
         ]
         own += [self.path / f"policy.{kind}" for kind in ("h", "onnx", "stablehlo")]
         own += [self.media / name for name in ("curve.png", "policy.gif", "episode.png", "episode.json", "archive.png")]
-        for kind in ("policy-*.gif", "archive-*.png"):
-            own += [file for file in self.media.glob(kind) if file.stem.split("-")[1].isdecimal()]
+        own += [file for file in self.media.glob("*") if re.fullmatch(r"(policy-\d+\.gif|archive-\d+\.png)", file.name)]
         for file in (*own, self.config):
             file.unlink(missing_ok=True)
         of_seeds = self.tensorboard.glob("seed-*")

@@ -46,7 +46,6 @@ ROWS = {
     "ppo/Reacher-v5": Row("ppo", "Reacher-v5", -5),
     "ppo/Hopper-v5": Row("ppo", "Hopper-v5", 2300, "CleanRL, v4 2382.9 ± 271.7"),
     "ppo/HalfCheetah-v5": Row("ppo", "HalfCheetah-v5", 1440, "CleanRL, v4 1442.6 ± 46.0"),
-    "ppo/Walker2d-v5": Row("ppo", "Walker2d-v5", 2280, "CleanRL, v4 2288.0 ± 571.8"),
     "dqn/CartPole-v1": Row("dqn", "CartPole-v1", 488, "CleanRL 488.7 ± 16.1"),
     "dqn/Acrobot-v1": Row("dqn", "Acrobot-v1", -90, "CleanRL -91.5 ± 7.2"),
     "dqn hl_gauss/CartPole-v1": Row("dqn", "CartPole-v1", 485, config=HL_GAUSS, tuned="c51"),
@@ -70,12 +69,13 @@ ROWS = {
     "rnd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170),
     "rnd rdd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170, config={"bonus": "rdd"}),
     "iqn/CartPole-v1": Row("iqn", "CartPole-v1", 485),
-    "iqn/Acrobot-v1": Row("iqn", "Acrobot-v1", -92),
     "rainbow/CartPole-v1": Row("rainbow", "CartPole-v1", 485),
     "rainbow/Acrobot-v1": Row("rainbow", "Acrobot-v1", -92),
     "evolution/CartPole-v1": Row("evolution", "CartPole-v1", 485),
     "alphazero/CartPole-v1": Row("alphazero", "CartPole-v1", 485),
-    "alphazero/Knapsack-v0": Row("alphazero", "Knapsack-v0", 19.8, "dynamic programming 20.01"),
+    "alphazero/Knapsack-v0": Row(
+        "alphazero", "Knapsack-v0", 19.8, "dynamic programming 20.01", params={"max_steps": 50}
+    ),
     "a2c/CartPole-v1": Row("a2c", "CartPole-v1", 485, greedy=True),
     "reinforce/CartPole-v1": Row("reinforce", "CartPole-v1", 485, greedy=True),
     "pqn/Asterix-MinAtar": Row("pqn", "Asterix-MinAtar", 15, "gymnax's PPO 15", params=GYMNAX),
@@ -90,6 +90,9 @@ The published figures are PPO's of gymnax's README, which states no number of st
 
 SAC on Hopper-v5 misses its bar: it has a tenth of the published steps, and small networks. Published figures of the
 `-v5` tasks are CleanRL's training returns on Gymnasium's `-v4`, after a million steps.
+
+AlphaZero on Knapsack-v0: 50 items, of which an episode draws its own; 20.01 is the mean optimum of 256 other draws,
+which a mean of 128 episodes may exceed.
 
 C51's mean on MountainCar-v0 hides two kinds of seed: those that ever reach the flag end near -100, the others at -200.
 """

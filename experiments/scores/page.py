@@ -41,7 +41,8 @@ assert scores.normalized("CartPole-v1", 500) == 1  # and 0 is random's return
 `jaxrl train ENV`, without an algorithm, takes the one of record with its settings: on 19 of
 [twenty ids drawn at random](../experiments/scores/README.md) it was above random actions. Two things differ: on tasks
 without a limit the rows below were trained with their cap as the limit (`--params.max-steps 1000`), and those of
-bandits' learners are of the problems that they learned in, not of policies afterwards. `jaxrl eval` says where a run's
+bandits' learners are of the problems that they learned in, not of policies afterwards. AlphaZero needs the extra
+`mctx`. `jaxrl eval` says where a run's
 return lies between random's and the reference's, and `jaxrl plot --normalized` draws runs of several tasks on one axis.
 Where there is no reference, 1 is the best of ours; where there is neither, no return is 1.
 

@@ -401,8 +401,10 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         print(f"curve      none: {error}")
     from jaxrl.host.run import archives
 
-    if (archive := archives.drawn(algo, result.state, num_seeds, out / "media" / "archive.png")) is not None:
-        print(f"archive    {archive}")
+    if jax.process_count() == 1:  # of several, each holds a part of the state
+        archive = archives.drawn(algo, result.state, num_seeds, out / "media" / "archive.png")
+        if archive is not None:
+            print(f"archive    {archive}")
     if run.get("video"):
         dataset = Path(recipe["dataset"]["path"]) if "dataset" in recipe else None
         print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']), dataset)}")

@@ -316,7 +316,6 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     from jaxrl.host.run.config_file import said_of
     from jaxrl.host.run.fit import fit
     from jaxrl.host.run.recipe import build, levels_of, task_params
-    from jaxrl.host.run.run_folder import RunFolderError
 
     with said_of(out / "config.json") if resume else sizes_said():
         built = build(recipe)
@@ -393,22 +392,29 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     if hasattr(module := registry.get_algo(recipe["algo"]), "leave"):
         for path in module.leave(algo.config, result.state, out, _provenance(out, recipe, resume)):
             print(f"learned    {path}")
+    _draw(out, algo, result.state, num_seeds, recipe)
+    return 0
+
+
+def _draw(out: Path, algo: Any, state: Any, num_seeds: int | None, recipe: dict[str, Any]) -> None:
+    """Pictures of a run that has ended, in `media/`: its curve, its archive if any, a film if one was asked for."""
+    import jax
+
     from jaxrl.host.plotting import plot
+    from jaxrl.host.run import archives
+    from jaxrl.host.run.run_folder import RunFolderError
 
     try:
         print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
     except RunFolderError as error:
         print(f"curve      none: {error}")
-    from jaxrl.host.run import archives
-
     if jax.process_count() == 1:  # of several, each holds a part of the state
-        archive = archives.drawn(algo, result.state, num_seeds, out / "media" / "archive.png")
+        archive = archives.drawn(algo, state, num_seeds, out / "media" / "archive.png")
         if archive is not None:
             print(f"archive    {archive}")
-    if run.get("video"):
-        dataset = Path(recipe["dataset"]["path"]) if "dataset" in recipe else None
-        print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']), dataset)}")
-    return 0
+    if recipe["run"].get("video"):
+        dataset, act = Path(recipe["dataset"]["path"]) if "dataset" in recipe else None, recipe["run"]["act"]
+        print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(act), dataset)}")
 
 
 def require_run_fits(

@@ -57,6 +57,9 @@ WORDS = {
     "ppo/CircuitDesign-H2-2-v0": "--seeds 3 --hyper.gamma 0.88",
     "ppo_rnn/TMazePassive-v0": "",
     "ppo_rnn/XLand-MiniGrid-R1-9x9": "--seeds 3",
+    "map_elites/HardMaze-v0": "--total-steps 5000000 --config.population-size 200 --config.hidden 5 5 "
+    "--config.descriptor x y --config.cells 30 --config.num-steps 250 --seeds 3 --params.max-steps 250 "
+    "--params.max-speed 0.025",
     "spo/CartPole-v1": "--total-steps 1000000 --hyper.anneal-steps 1000000 --seeds 3",
     "ppo/OpenGrid-v0": "--no-tuned --total-steps 200000 --config.num-envs 32 --eval-max-steps 200",
     "ppo/PointMass-v0": "--no-tuned --total-steps 300000",

@@ -455,10 +455,10 @@ class Shell:
         return self.action(policy.weights, visible(obs)), carry
 
 
-def policy_of(state: State, cell: int | Int[Array, ""]) -> Policy:
+def policy_of(state: Any, cell: int | Int[Array, ""]) -> Policy:
     """The policy of a cell of the archive, for `algo.act` and `jaxrl.evaluate`; which cells have one: `archive.filled`.
 
-    A cell's number is that of `elites.cell_of`.
+    A cell's number is that of `elites.cell_of`. `state` is a learner's, or of the zoo `zoo.load(NAME).kept`.
     """
     return Policy(ravel_pytree(state.weights)[1](state.archive.genome[cell]))
 

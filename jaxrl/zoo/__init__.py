@@ -1,9 +1,9 @@
 """Trained policies that come with the library, a few kilobytes each: `jaxrl.zoo.load("ppo/CartPole-v1")`.
 
 A file is an npz of the policy's arrays and, as JSON, of what it was made: the recipe of its run, command, versions, and
-the return that it got when it was stored, which a test asks of it again. No pickle, no download. `jaxrl eval`,
-`render`, `export` and `plot --episode` take `zoo:NAME` in the place of a run folder. `python -m jaxrl.zoo RUN NAME`
-stores the policy of a run.
+the return that it got when it was stored, which a test asks of it again. Of quality diversity it holds the archive,
+too. No pickle, no download. `jaxrl eval`, `render`, `export`, `plot --episode` and `plot --archive` take `zoo:NAME` in
+the place of a run folder. `python -m jaxrl.zoo RUN NAME` stores the policy of a run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from jaxrl.meta.stored import arrays_of
 
 FOLDER = Path(__file__).parent / "policies"
 PREFIX = "zoo:"
+ARCHIVE = "archive"
+"""Before the names of an archive's arrays in a file; those of a policy begin with a dot or a bracket."""
 
 
 class ZooError(ValueError):
@@ -39,6 +41,19 @@ class Trained(NamedTuple):
     env: Environment
     params: Any
     about: dict[str, Any]  # recipe, command, versions, episodes, max_steps, return, lengths
+    archive: Any = None  # elites.Cells, of an algorithm of quality diversity; None of others
+
+    @property
+    def kept(self) -> Kept:
+        """For `behaviour.policy_of(trained.kept, cell)`, the policy of a cell of the archive."""
+        return Kept(self.policy.weights, self.archive)
+
+
+class Kept(NamedTuple):
+    """An archive, and weights of one of its policies: what `behaviour.policy_of` asks of a state."""
+
+    weights: Any
+    archive: Any
 
 
 def names() -> list[str]:
@@ -60,16 +75,23 @@ def load(name: str) -> Trained:
     arrays = _arrays(name)
     told = json.loads(str(arrays.pop("about")))
     algo, hyper, env, params = build(told["recipe"])
-    wanted = jax.eval_shape(lambda key: algo.policy(algo.init(key, hyper, params)), jax.random.key(0))
-    leaves = []
-    for place, x in jax.tree_util.tree_leaves_with_path(wanted):
-        at = jax.tree_util.keystr(place)
-        shape = arrays[at].shape if at in arrays else None
-        if shape != x.shape:
-            raise ZooError(f"{name}: {at} is {shape or 'missing'}, and {algo.name} has {x.shape} there.")
-        leaves.append(jnp.asarray(arrays[at], x.dtype))
-    policy = jax.tree.unflatten(jax.tree.structure(wanted), leaves)
-    return Trained(algo, policy, env, params, told)
+
+    def kept(key):
+        state = algo.init(key, hyper, params)
+        return algo.policy(state), getattr(state, ARCHIVE, None) if any(x.startswith(ARCHIVE) for x in arrays) else None
+
+    def read(wanted, prefix):
+        leaves = []
+        for place, x in jax.tree_util.tree_leaves_with_path(wanted):
+            at = prefix + jax.tree_util.keystr(place)
+            shape = arrays[at].shape if at in arrays else None
+            if shape != x.shape:
+                raise ZooError(f"{name}: {at} is {shape or 'missing'}, and {algo.name} has {x.shape} there.")
+            leaves.append(jnp.asarray(arrays[at], x.dtype))
+        return jax.tree.unflatten(jax.tree.structure(wanted), leaves)
+
+    policy, archive = jax.eval_shape(kept, jax.random.key(0))
+    return Trained(algo, read(policy, ""), env, params, told, read(archive, ARCHIVE))
 
 
 def _arrays(name: str) -> dict[str, np.ndarray]:
@@ -84,9 +106,14 @@ def _arrays(name: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-def save(policy: Any, path: Path, told: dict[str, Any]) -> Path:
-    """Write one policy, float32 and smaller as they are, with what is told of it."""
-    leaves = {jax.tree_util.keystr(p): np.asarray(x) for p, x in jax.tree_util.tree_leaves_with_path(policy)}
+def save(policy: Any, path: Path, told: dict[str, Any], archive: Any = None) -> Path:
+    """Write one policy, float32 and smaller as they are, with what is told of it, and its archive if it has one."""
+    named = (("", policy), (ARCHIVE, archive))
+    leaves = {
+        prefix + jax.tree_util.keystr(place): np.asarray(x)
+        for prefix, tree in named
+        for place, x in jax.tree_util.tree_leaves_with_path(tree)
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, allow_pickle=False, about=np.array(json.dumps(told)), **leaves)
     return path
@@ -121,10 +148,12 @@ def policies_of(
             raise ZooError(f"--dataset {dataset}: policies of the zoo need none.")
         if at is not None:
             raise ZooError(f"--at {at}: of a policy of the zoo there is one alone.")
-        if choose is not None:
-            raise ZooError(f"{run}: of a policy of the zoo there is nothing to choose among.")
         found = load(str(run).removeprefix(PREFIX))
         one = jax.tree.map(lambda x: x[None], found.policy)
+        if choose is not None:
+            if found.archive is None:
+                raise ZooError(f"{run}: of a policy of the zoo without an archive there is nothing to choose among.")
+            one = choose(found.algo, jax.tree.map(lambda x: x[None], found.kept))
         return Policies(found.algo, one, found.env, found.params, 1, found.about["max_steps"])
     recipe = read_recipe(run, dataset=dataset)
     algo, state, env, params, update = load_run(recipe, run, at)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl import zoo
 from jaxrl.evaluation import evaluate
 from jaxrl.host.cli.experiment import episode_cap
-from jaxrl.host.run.recipe import read_recipe
+from jaxrl.host.run.recipe import load_run, read_recipe
 from jaxrl.host.run.run_folder import RunFolder
 
 EPISODES = 256
@@ -53,8 +53,9 @@ def main() -> int:
         "standard_error": float(stats.returns.std() / EPISODES**0.5),
         "acts": found.algo.deployed,
     }
-    policy = jax.tree.map(lambda x: x[seed], found.policies)
-    path = zoo.save(policy, zoo.FOLDER / f"{args.name}.npz", told)
+    archives = getattr(load_run(recipe, args.run)[1], zoo.ARCHIVE, None)  # of quality diversity
+    policy, archive = jax.tree.map(lambda x: np.asarray(x)[seed], (found.policies, archives))
+    path = zoo.save(policy, zoo.FOLDER / f"{args.name}.npz", told, archive)
     print(f"{path}: {path.stat().st_size / 1024:.0f} kB, return {told['return']:.2f} ± {told['standard_error']:.2f}")
     return 0
 

@@ -17,6 +17,7 @@ from jaxrl.algos import ppo
 from jaxrl.host import cli
 from jaxrl.host.run import archives
 from jaxrl.host.run.run_folder import RunFolder
+from jaxrl.quality_diversity import behaviour
 
 MAZE = "KheperaxMaze-v0 --no-tuned --config.population-size 6 --config.num-steps 9 --config.hidden 4"
 GENERATION = 6 * 9
@@ -64,7 +65,7 @@ def test_an_archive_is_plotted(run, tmp_path):
     assert "--seed 2: the run has seeds 0 to 1" in bad(f"plot {run} --archive --seed 2")
     assert "--archive --out takes one run folder" in run_command(f"plot {run} {run} --archive --out x.png")[2]
     assert "one picture of them at a time" in run_command(f"plot {run} --archive --episode")[2]
-    assert "zoo:ppo/CartPole-v1: it has no archive" in bad("plot zoo:ppo/CartPole-v1 --archive")
+    assert "zoo:ppo/CartPole-v1: ppo keeps no archive" in bad("plot zoo:ppo/CartPole-v1 --archive")
 
 
 def test_training_leaves_pictures_of_the_archive(run, tmp_path):
@@ -114,6 +115,25 @@ def test_cells_without_a_policy(run):
     with pytest.raises(ValueError, match="--cell 0 0: the archive is empty"):
         empty = found.archive.replace(fitness=jnp.full_like(found.archive.fitness, -jnp.inf))
         archives.cell_at(found._replace(archive=empty), (0.0, 0.0))
+
+
+def test_an_archive_of_the_zoo(tmp_path, monkeypatch):
+    """Every cell's policy is in the file, and a cell is judged and drawn as a run's is."""
+    monkeypatch.chdir(tmp_path)
+    name = "map_elites/HardMaze-v0"
+    trained = jaxrl.zoo.load(name)
+    cells = np.flatnonzero(trained.archive.filled)
+    assert len(cells) > 100 and np.abs(trained.archive.genome[cells]).min(-1).max() > 0
+    best = int(np.argmax(trained.archive.fitness))
+    jax.tree.map(np.testing.assert_array_equal, behaviour.policy_of(trained.kept, best), trained.policy)
+    place = " ".join(f"{x:.9g}" for x in trained.archive.descriptor[best])
+    out = good(f"eval zoo:{name} --cell {place} --episodes 1")
+    (found,) = re.findall(r"seed 0: return (\S+),", out)
+    np.testing.assert_allclose(float(found), trained.archive.fitness[best], atol=0.006)
+    assert good(f"plot zoo:{name} --archive").strip() == "map_elites-HardMaze-v0.png"
+    assert np.ptp(np.asarray(Image.open("map_elites-HardMaze-v0.png").convert("RGB"))) > 200
+    assert "--at 3: of an archive of the zoo there is one alone" in bad(f"plot zoo:{name} --archive --at 3")
+    assert "--seed 1: the run has seeds 0 to 0" in bad(f"plot zoo:{name} --archive --seed 1")
 
 
 def test_a_run_goes_on_with_its_archive(run, tmp_path):

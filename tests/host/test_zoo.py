@@ -101,6 +101,7 @@ OTHERWISE = {
     **dict.fromkeys(("ppo/Catch-bsuite", "ppo/CliffWalking-v1", "ppo/OpenGrid-v0"), "episodes are cut"),
     **dict.fromkeys(("ppo/Cont-CC-PMSM-v0", "ppo/Cont-CC-SeriesDc-v0"), "episodes are cut; actions are in dq"),
     "ppo/Quadcopter-GateRacing-v0": "its reward is the way along the course",
+    "map_elites/HardMaze-v0": "episodes are cut, and the robot is faster",
     "pqn/Breakout-MinAtar": "episodes are cut; actions are not sticky",
     **dict.fromkeys(("ppo/Knapsack-v0", "ppo/CircuitDesign-H2-2-v0", "ppo_rnn/TMazePassive-v0"), "episodes are cut"),
 }

@@ -70,13 +70,13 @@ def _one_if_named(flags: Any, of: str) -> None:
 
 def _archives(flags: Any) -> int:
     _one_if_named(flags, "--archive")
-    refuse_zoo(flags.runs, "it has no archive.")
     from jaxrl.host.plotting import archive_picture
     from jaxrl.host.run.archives import archive_of
+    from jaxrl.zoo import file_beside
 
     for run in flags.runs:
         archive, names = archive_of(run, flags.seed, at_of(flags.at))
-        print(archive_picture(archive, flags.out or run / "media/archive.png", names))
+        print(archive_picture(archive, flags.out or file_beside(run, "media/archive.png"), names))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The archive of a run of quality diversity, read back: which genome does what is asked for."""
+"""The archive of a run of quality diversity, or of the zoo, read back: which genome does what is asked for."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from jaxrl.algorithm import Algorithm
 from jaxrl.host.run.recipe import load_run, read_recipe
 from jaxrl.quality_diversity import behaviour, elites
 from jaxrl.quality_diversity.elites import Cells
+from jaxrl.zoo import PREFIX, Kept, load
 
 
 class Found(NamedTuple):
@@ -32,17 +33,24 @@ def archive_in(algo: Algorithm, state: Any, run: Path) -> Found:
 
 
 def archive_of(run: Path, seed: int = 0, at: int | str | None = None) -> Found:
-    """Of one seed of a run folder, at its newest whole checkpoint, at that of an update, or at the "best".
+    """Of one seed of a run folder, at its newest whole checkpoint, at that of an update, or at the "best"; or of
+    `zoo:NAME`.
 
-    Raises RunFolderError or CheckpointError, which say what is wrong with it, and ValueError for a seed that it has not
-    and for an algorithm that keeps none.
+    Raises RunFolderError, CheckpointError or ZooError, which say what is wrong with it, and ValueError for a seed that
+    it has not and for an algorithm that keeps none.
     """
-    algo, state, *_ = load_run(read_recipe(run), run, at)
-    archive, names = archive_in(algo, state, run)
-    seeds = len(archive.fitness)
+    if str(run).startswith(PREFIX):
+        if at is not None:
+            raise ValueError(f"--at {at}: of an archive of the zoo there is one alone.")
+        algo, *_, archive = load(str(run).removeprefix(PREFIX))
+        state = Kept((), jax.tree.map(lambda x: x[None], archive))
+    else:
+        algo, state, *_ = load_run(read_recipe(run), run, at)
+    archives, names = archive_in(algo, state, run)
+    seeds = len(archives.fitness)
     if not 0 <= seed < seeds:
         raise ValueError(f"--seed {seed}: the run has seeds 0 to {seeds - 1}.")
-    return Found(jax.tree.map(lambda x: x[seed], archive), names)
+    return Found(jax.tree.map(lambda x: x[seed], archives), names)
 
 
 def drawn(algo: Algorithm, state: Any, num_seeds: int | None, out: Path) -> Path | None:

@@ -57,6 +57,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "lin_ts": AlgorithmEntry("bandits.lin_ts", ()),
     "lin_ucb": AlgorithmEntry("bandits.lin_ucb", ()),
     "map_elites": AlgorithmEntry("quality_diversity.map_elites", ("Discrete", "MultiDiscrete", "Box")),
+    "mbpo": AlgorithmEntry("model_based.mbpo", ("Box",)),
     "mex": AlgorithmEntry("actor_critic.mex", ("Box",), STEPS),
     "mopo": AlgorithmEntry("model_based.mopo", ("Box",), IN_ITS_MODEL),
     "morel": AlgorithmEntry("model_based.morel", ("Box",), IN_ITS_MODEL),

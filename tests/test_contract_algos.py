@@ -474,6 +474,16 @@ SETUPS = {
         )
         for name, config in {"mopo": {}, "morel": {}, "combo": dict(num_actions=2), "ravl": dict(diverse=False)}.items()
     },
+    # Two steps of each branch, so that a probe's ends, too, are imagined. As for srl, some entropy at first.
+    "mbpo": off_policy_setup(
+        dict(num_members=2, model_hidden=(16,), model_updates=4, model_batch_size=32, num_rollouts=64, horizon=2),
+        tau=0.05,
+        alpha=0.3,
+        alpha_learning_rate=3e-3,
+        target_entropy=-3.0,
+        learning_starts=640,
+        model_learning_rate=5e-3,
+    )._replace(num_updates=48),
     "dvl": off_policy_setup(dict(divergence="total_variation"), tau=0.05, temperature=0.9, beta=10.0),
     **{
         name: off_policy_setup(config)._replace(
@@ -803,6 +813,7 @@ LATER |= {
     "spo",
     "reinflow",
     "gorl",
+    "mbpo",
     "sarsa",
     "stream_td",
     "ucb_vi",

@@ -6,8 +6,8 @@ actor-critic on short rollouts of a model, whose reward is reduced by the model'
     r(s, a) - penalty u(s, a),   u = max_k |sigma_k(s, a)|
 
 where sigma_k is the standard deviation that member k of an ensemble predicts (`dynamics.largest_std`). The rollouts are
-those of MBPO: Janner, Fu, Zhang and Levine (2019), "When to trust your model: model-based policy optimization". MBPO
-acts online and keeps training the model, which is not implemented here.
+those of MBPO (`mbpo.py`, which acts and keeps training the model): Janner, Fu, Zhang and Levine (2019), "When to trust
+your model: model-based policy optimization".
 
 Usual settings (unifloral, Jackson et al. 2025): horizons of 1 and 5, penalties from 0 to 5 by task, 5 % real steps.
 Deviations from the authors' code: the maximum is over the ensemble's elites, as only these are kept; after the end of

@@ -207,6 +207,12 @@ again = np.asarray(got) - row["returns"]  # level by level, as levels differ by 
 stored = np.zeros_like(again)
 """
     ),
+    "lettuce_weather": Cell(
+        """
+again = [run.measure("MBPO", seed)[0, :, 0].mean() for seed in range(2)]
+stored = [np.mean(x, 1)[0, 0] for x in r["MBPO"]["found"].values()]
+"""
+    ),
     "maml": Cell(
         """
 family = run.FAMILIES["pendulum"]

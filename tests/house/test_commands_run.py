@@ -58,6 +58,7 @@ MORE = {
     "dagger": {"--config.hidden": "8"},
     "hg_dagger": {"--config.hidden": "8"},
     "rlif": {"--config.hidden": "8", "--config.num-critics": "2", "--config.horizon": "5"},
+    "mbpo": {"--config.num-updates": "2", "--config.model-updates": "2", "--config.num-rollouts": "4"},
     "mopo": {"--config.num-updates": "2", "--config.hidden": "8", "--config.num-rollouts": "4"},
     "props": {"--config.num-steps": "32", "--config.num-epochs": "1", "--config.props-num-epochs": "1"},
     "gradients": {"--config.num-agents": "2"},

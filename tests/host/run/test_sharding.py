@@ -158,7 +158,7 @@ def test_networks_of_other_libraries_on_two_devices():
 IN_ONE_ENVIRONMENT = "mesh envs=2 does not divide num_envs = 1; 1 does."
 SHUFFLED = (
     "alphazero apg arsq awac bc bcq_discrete c51 combo cql cql_discrete cqn crossq crr_discrete dagger ddpg ddpm_bc "
-    "dqn dvl edac expo famo2o fb flow_bc gorl h2o heron hg_dagger iql iqn mex mopo morel ppo ppo_gbrl ppo_rnn pqn "
+    "dqn dvl edac expo famo2o fb flow_bc gorl h2o heron hg_dagger iql iqn mbpo mex mopo morel ppo ppo_gbrl ppo_rnn pqn "
     "pqn_rnn props qr_dqn r2d2 rainbow ravl rebrac recoil reinflow rem rlif rnd ro2o sac sac_rnn spo srl td3 td3_bc "
     "td3_rnn"
 ).split()

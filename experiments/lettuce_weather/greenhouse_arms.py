@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jaxrl
 from jaxrl.algos import mbpo
 from jaxrl.environment import strongly_typed
+from jaxrl.envs.classic.lettuce_greenhouse import grower
 from jaxrl.evaluation import evaluate
 from jaxrl.wrappers import ActionRepeat
 
@@ -42,6 +43,28 @@ def greenhouse(colder=0.0):
 WHERE = {"new weather": 0.0, "3 degrees colder": 3.0}
 
 
+def judgement(returns):
+    """Mean, and mean of the worst tenth, in the task's units."""
+    returns = jnp.sort(returns) / SCALE
+    return jnp.stack([returns.mean(), returns[: len(returns) // 10].mean()])
+
+
+def rules(colder):
+    """The judgement of a grower's rules, which decide every quarter of an hour."""
+    hourly, params = greenhouse(colder)
+    env = hourly.env
+
+    def episode(key):
+        def step(state, key):
+            ts = env.step(key, state, grower(state, params), params)
+            return ts.state, ts.reward
+
+        keys = jax.random.split(key, 96 * DAYS + 1)
+        return jax.lax.scan(step, env.reset(keys[0], params)[1], keys[1:])[1].sum()
+
+    return jax.jit(lambda key: judgement(jax.vmap(episode)(jax.random.split(key, WEATHERS))))(jax.random.key(1))
+
+
 @functools.cache
 def program(num_branches):
     """`(key, keep_share) -> (places, LAST, 2)`: mean return, and mean of the worst tenth, of the last policies."""
@@ -54,8 +77,7 @@ def program(num_branches):
         def place(colder):
             key = jax.random.key(1)  # the same weathers for every policy
             found = evaluate(algo, algo.policy(state), key, *greenhouse(colder), num_episodes=WEATHERS, greedy=True)
-            returns = jnp.sort(found.returns) / SCALE
-            return jnp.stack([returns.mean(), returns[: WEATHERS // 10].mean()])
+            return judgement(found.returns)
 
         return state, jnp.stack([place(colder) for colder in WHERE.values()])
 

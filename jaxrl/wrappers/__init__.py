@@ -10,13 +10,20 @@ environment. Wrappers that add to the observation return a Dict; `FlattenObserva
 `FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten`, `FlattenObservation`,
 `FilterObservation` and `Observed`; `agents` has `agents_as_slots`; `by_name` has
 `wrapped`, which puts some of them around a task by words; `starts` has `FromStates`; `trials` has `Trials`;
-`attacks` has `ObservationAttack` and `ActionAttack`, `directed_attack` the attacker's task, `DirectedAttack`;
-`reward_machine` has `RewardMachine`; `residual` has `Residual`; `learned_reward` has `LearnedReward`.
+`attacks` has `ObservationAttack`, `ActionAttack` and `DynamicsAttack`, `directed_attack` the attacker's task,
+`DirectedAttack`; `reward_machine` has `RewardMachine`; `residual` has `Residual`; `learned_reward` has `LearnedReward`.
 """
 
 from jaxrl.wrappers.actions import ActionRepeat, ClipAction, RescaleAction, StickyActions, StickyParams
 from jaxrl.wrappers.agents import AgentVectorEnv, Team, agents_as_slots
-from jaxrl.wrappers.attacks import ActionAttack, ActionDifference, AttackParams, LeastValue, ObservationAttack
+from jaxrl.wrappers.attacks import (
+    ActionAttack,
+    ActionDifference,
+    AttackParams,
+    DynamicsAttack,
+    LeastValue,
+    ObservationAttack,
+)
 from jaxrl.wrappers.base import Wrapper, WrapperState
 from jaxrl.wrappers.by_name import unwrapped, wrapped
 from jaxrl.wrappers.directed_attack import DirectedAttack
@@ -38,6 +45,7 @@ __all__ = [
     "AttackParams",
     "ClipAction",
     "DirectedAttack",
+    "DynamicsAttack",
     "FilterObservation",
     "FlattenObservation",
     "FrameStack",

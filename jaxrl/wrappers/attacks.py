@@ -1,8 +1,8 @@
-"""Wrappers that attack an agent: its observations within a ball, its actions by another's or by noise.
+"""Wrappers that attack an agent: its observations within a ball, its actions, or the parameters of its task.
 
 The strength is a leaf of params, so one program serves all strengths, and `vmap` takes a batch of them. At strength 0
 an episode is bit for bit that of the wrapped environment from the same keys. State and reward are those of the task: an
-attack changes what is seen or done, nothing else.
+attack changes what is seen, what is done, or the parameters of an episode, nothing else.
 
 - `ObservationAttack`: what the agent sees lies within `strength * unit` of what is so, in the l-infinity norm, and in
   the observation's box, by which it is cut. Without a `loss` it is drawn uniformly; with one it is where the loss was
@@ -14,6 +14,10 @@ attack changes what is seen or done, nothing else.
 - `ActionAttack`: of actions that are numbers, the mixture (1 - strength) action + strength other; of discrete ones, the
   other's with probability `strength` (Tessler et al. 2019, "Action robust reinforcement learning", noisy and
   probabilistic). The other is an `adversary`, or chance.
+- `DynamicsAttack`: in each episode named leaves of the task's params, as its masses or lengths, are up to a share
+  `strength` of themselves larger or smaller, as where the environment is disrupted in Robust-Gymnasium (Gu et al. 2025,
+  "Robust Gymnasium: a unified modular benchmark for robust reinforcement learning"). How much is chosen by an
+  `adversary`, or by chance.
 
 An attack on a policy needs its weights, which are params, too:
 
@@ -26,7 +30,9 @@ An attack on a policy needs its weights, which are params, too:
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
+import math
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -36,17 +42,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxrl.algorithm import field, names_of, with_fields
 from jaxrl.environment import Hints, Levels, TimeStep, Transition, check_params, is_concrete, pytree, strongly_typed
 from jaxrl.math import fence
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from jaxrl.wrappers.base import AddsParams, Wrapper
+from jaxrl.wrappers.base import AddsParams, Wrapper, WrapperState
 from jaxrl.wrappers.vectors import RESERVED
 
 
 @pytree
 class AttackParams:
     env: Any  # the wrapped environment's params
-    strength: jax.Array = 0.0  # of an observation: radius of the ball, in units; of an action: from 0 to 1
+    strength: jax.Array = 0.0  # of an observation: radius of the ball, in units; else a share, from 0 to 1
     unit: Any = 1.0  # of an observation: what 1 is, () or an array that broadcasts to each attacked entry
     victim: Any = ()  # what the loss or the adversary reads, as a policy's weights; None: neither is asked, but chance
 
@@ -117,7 +124,7 @@ def within(
 
 @dataclasses.dataclass(frozen=True)
 class Attack(AddsParams):
-    """What both attacks share: the wrapped environment's params and keys inside of their own."""
+    """What all attacks share: the wrapped environment's params and keys inside of their own."""
 
     Params = AttackParams
 
@@ -279,3 +286,90 @@ class ActionAttack(Attack):
             raise ValueError("ActionAttack: params have no victim; take those of `attacking(..., victim=...)`.")
         if not np.all(strength <= 1):
             raise ValueError(f"ActionAttack: strength={strength} must be from 0 to 1, where the other acts alone.")
+
+
+@dataclasses.dataclass(frozen=True)
+class DynamicsAttack(Attack):
+    """In each episode every entry p of the named leaves of the task's params is p (1 + strength x), x in [-1, 1].
+
+    Names are dotted, as `mass` or `machine.r_s`. `adversary(victim, key) -> (D,)` chooses x, one number for each entry
+    of the leaves in their order; None: drawn uniformly. It is the memory of the state, so it stays for the episode.
+    Spaces are those of the params as they are. Raises ValueError without names, and for a name that is no leaf of
+    floating point; `validate` raises it for a strength that is not from 0 to below 1, where signs are kept, and as the
+    task does for params with each entry at its least or at its most.
+    """
+
+    names: tuple[str, ...] = ()
+    adversary: Callable[[Any, Array], Any] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        inner = self.env.default_params
+        known = [name for name in names_of(inner) if jnp.issubdtype(jnp.result_type(field(inner, name)), jnp.floating)]
+        has = f"{self.id} has {', '.join(known) or 'none of floating point'}"
+        if not self.names:
+            raise ValueError(f"DynamicsAttack: names=() of no parameter; {has}.")
+        for name in self.names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"{has}."
+                raise ValueError(f"DynamicsAttack: {name!r} is no parameter that it can change; {hint}")
+
+    def attacked(self, params: AttackParams, x: Float[Array, " D"]) -> Any:
+        """The params of the wrapped environment that an episode of direction x has."""
+        changes, begin = {}, 0
+        for name in self.names:
+            leaf = jnp.asarray(field(params.env, name))
+            share = x[begin : begin + leaf.size].reshape(leaf.shape)
+            changes[name] = leaf * (1 + params.strength * share).astype(leaf.dtype)
+            begin += leaf.size
+        return with_fields(params.env, changes)
+
+    def _direction(self, key: Array, params: AttackParams) -> Float[Array, " D"]:
+        size = sum(math.prod(jnp.shape(field(params.env, name))) for name in self.names)
+        if self.adversary is None or params.victim is None:
+            return jax.random.uniform(self._key(key), (size,), minval=-1.0)
+        x = jnp.asarray(self.adversary(params.victim, self._key(key)), jnp.result_type(float))
+        if x.shape != (size,):
+            raise TypeError(f"DynamicsAttack: the adversary gives {x.shape}; {', '.join(self.names)} need {(size,)}.")
+        return jnp.clip(x, -1, 1)
+
+    def _inner(self, state: WrapperState) -> Any:
+        return state.env
+
+    def initial(self, key: Array, params: AttackParams) -> WrapperState:
+        x = self._direction(key, params)
+        return WrapperState(self.env.initial(key, self.attacked(params, x)), x)
+
+    def reset(self, key: Array, params: AttackParams) -> tuple[Any, WrapperState]:
+        if is_concrete(params):
+            check_params(self, params)
+        x = self._direction(key, params)
+        obs, state = self.env.reset(key, self.attacked(params, x))
+        return obs, WrapperState(state, x)
+
+    def step(self, key: Array, state: WrapperState, action: Any, params: AttackParams) -> TimeStep:
+        ts = self.env.step(key, state.env, action, self.attacked(params, state.memory))
+        return ts._replace(state=WrapperState(ts.state, state.memory))
+
+    def transition(self, key: Array, state: WrapperState, action: Any, params: AttackParams) -> Transition:
+        out = self.env.transition(key, state.env, action, self.attacked(params, state.memory))
+        return out._replace(state=WrapperState(out.state, state.memory))
+
+    def observe(self, key: Array, state: WrapperState, params: AttackParams) -> Any:
+        return self.env.observe(key, state.env, self.attacked(params, state.memory))
+
+    def terminal(self, obs: Any, params: AttackParams) -> Bool[Array, ""]:
+        """Raises NotImplementedError: ends may depend on the parameters of an episode, which are not observed."""
+        raise NotImplementedError(f"DynamicsAttack changes parameters of {self.id}, so observations do not tell ends.")
+
+    def validate(self, params: AttackParams) -> None:
+        super().validate(params)
+        strength = np.asarray(params.strength)
+        if not np.all(strength < 1):
+            raise ValueError(f"DynamicsAttack: strength={strength} must be from 0 to below 1: it is a share.")
+        if self.adversary is not None and params.victim is None and np.any(strength > 0):
+            raise ValueError("DynamicsAttack: params have no victim; take those of `attacking(..., victim=...)`.")
+        size = sum(math.prod(np.shape(field(params.env, name))) for name in self.names)
+        for end in (-1.0, 1.0):
+            self.env.validate(self.attacked(params.replace(strength=strength.max()), jnp.full(size, end)))

@@ -499,14 +499,23 @@ def test_eval(run):
     assert [line.split(":")[0] for line in held] == ["held for 1", "held for 2", "held for 4", "mean over 1 to 4"]
     assert held[0].startswith("held for 1: return 6.00 (IQM 6.00") and "return 6.00" in held[3]  # too short to fall
     words = f"eval {run[0]} --episodes 2 --max-steps 6 --act greedy --key 1 --attack"
-    attacked = good(f"{words} random=0 random=0.2 action=0.5").splitlines()
-    assert [line.split(":")[0] for line in attacked] == ["random 0", "random 0.2", "action 0.5"]
+    attacked = good(f"{words} random=0 random=0.2 action=0.5 dynamics.length=0.5").splitlines()
+    assert [line.split(":")[0] for line in attacked] == [
+        "random 0",
+        "random 0.2",
+        "action 0.5",
+        "dynamics.length 0.5",
+    ]
     assert attacked[0].startswith("random 0: return 6.00 (IQM 6.00")
     for attack, said in (
         ("random=-0.1", "--attack random=-0.1: the strength must be a finite number of at least 0"),
         ("action=1.5", "--attack action=1.5: the strength must be from 0 to 1"),
         ("randon=0.1", "--attack randon=0.1: no such attack; did you mean random=0.1?"),
         ("random", "--attack random: the strength must be a number, as in random=0.1"),
+        ("dynamics=0.1", "--attack dynamics=0.1: say which parameters of the task, as in dynamics.mass,length=0.1"),
+        ("dynamics.length=1", "--attack dynamics.length=1: the strength must be from 0 to below 1"),
+        ("dynamics.lenth=0.1", "'lenth' is no parameter that it can change; did you mean 'length'?"),
+        ("action.length=0.1", "--attack action.length=0.1: no such attack"),
         ("policy=0.1", r"--attack policy: CartPole-v1 acts in Discrete(2), without derivatives; random=0.1"),
         ("random=0.1 --hold 2", "--attack and --hold: give one of them"),
     ):

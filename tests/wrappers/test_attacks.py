@@ -14,7 +14,14 @@ from jaxrl import Environment, Transition, evaluate, pytree
 from jaxrl.algos import ppo
 from jaxrl.spaces import Box, Dict, Discrete
 from jaxrl.testing import check_environment
-from jaxrl.wrappers import ActionAttack, ActionDifference, FlattenObservation, LeastValue, ObservationAttack
+from jaxrl.wrappers import (
+    ActionAttack,
+    ActionDifference,
+    DynamicsAttack,
+    FlattenObservation,
+    LeastValue,
+    ObservationAttack,
+)
 from jaxrl.wrappers.attacks import within
 
 KEY = jax.random.key(0)
@@ -181,6 +188,102 @@ def test_an_attack_around_one_of_its_kind_draws_numbers_of_its_own(attack):
     same(drawn[0], after(inner, inner.attacking(params, 0.5)))
     for one, other in itertools.combinations(drawn, 2):
         assert np.abs(one[2] - other[2]) > 1e-3  # the speed, which actions change and whose box is wide
+
+
+def dynamics_of(env):
+    return DynamicsAttack(env, ("mass",), lambda victim, key: victim)
+
+
+@pytest.mark.parametrize("id, names", [("Pendulum-v1", ("mass", "length")), ("DriftingBandit-v0", ("drift",))])
+def test_dynamics_at_strength_zero_are_the_tasks_to_the_bit(id, names):
+    env, params = jaxrl.make(id)
+    attacked = DynamicsAttack(env, names)
+    under = attacked.attacking(params, 0.0)
+    (want, state), (got, inside) = jax.jit(env.reset)(KEY, params), jax.jit(attacked.reset)(KEY, under)
+    same((want, state), (got, inside.env))
+    step, step_inside = jax.jit(env.step), jax.jit(attacked.step)
+    for i in range(3):
+        action = env.action_space(params).sample(jax.random.key(9 + i))
+        want = step(jax.random.key(i), state, action, params)
+        got = step_inside(jax.random.key(i), inside, action, under)
+        state, inside = want.state, got.state
+        same((want.obs, state, want.reward), (got.obs, inside.env, got.reward))
+
+
+def test_dynamics_are_those_of_a_task_with_other_params_for_the_whole_episode():
+    """Mass 1 + 0.2 * 0.5, chosen; then drawn: one uniform number an episode, the same in each of its steps."""
+    env, params = jaxrl.make("Pendulum-v1")
+    attacked = dynamics_of(env)
+    under = attacked.attacking(params, 0.2, victim=jnp.array([0.5]))
+    heavier = params.replace(mass=jnp.float32(1.1))
+    (obs, state), (seen, inside) = env.reset(KEY, heavier), attacked.reset(KEY, under)
+    np.testing.assert_array_equal(obs, seen)
+    for _ in range(3):
+        want = env.step(KEY, state, jnp.array([1.5]), heavier)
+        got = attacked.step(KEY, inside, jnp.array([1.5]), under)
+        state, inside = want.state, got.state
+        np.testing.assert_allclose(got.obs, want.obs, rtol=1e-6)
+    assert abs(got.obs[2] - env.step(KEY, state, jnp.array([1.5]), params).obs[2]) > 1e-3
+    beyond = attacked.reset(KEY, under.replace(victim=jnp.array([7.0])))[1]
+    assert beyond.memory == 1.0
+
+    drawn = DynamicsAttack(env, ("mass", "length"))
+    under = drawn.attacking(params, 0.2)
+    x = jax.vmap(lambda key: drawn.reset(key, under)[1].memory)(jax.random.split(KEY, 2_000))
+    np.testing.assert_allclose(x.mean(0), 0, atol=0.05)
+    np.testing.assert_allclose(x.var(0), 1 / 3, rtol=0.1)
+    assert abs(np.corrcoef(x.T)[0, 1]) < 0.1
+    inside = drawn.attacked(under, jnp.array([-1.0, 1.0]))
+    np.testing.assert_allclose([inside.mass, inside.length, inside.gravity], [0.8, 1.2, 10.0], rtol=1e-6)
+    got = drawn.step(KEY, drawn.reset(KEY, under)[1], jnp.array([0.0]), under).state
+    same(got.memory, drawn.reset(KEY, under)[1].memory)
+
+
+def test_strengths_of_dynamics_are_leaves_and_policies_are_evaluated_under_them():
+    """Three strengths in one program: the task's own returns at 0, others above; and PPO trains on it."""
+    env, params = jaxrl.make("Pendulum-v1")
+    attacked = dynamics_of(env)
+    algo = ppo.make(env, ppo.Config(num_envs=2, num_steps=4, num_minibatches=1, num_epochs=1))
+    policy = algo.policy(algo.init(KEY, None, params))
+
+    def returns(strength):
+        under = attacked.attacking(params, strength, victim=jnp.array([-1.0]))
+        return evaluate(algo, policy, KEY, attacked, under, num_episodes=4, max_steps=20).returns
+
+    plain, light, lighter = jax.jit(jax.vmap(returns))(jnp.array([0.0, 0.4, 0.9]))
+    same(plain, jax.jit(lambda: evaluate(algo, policy, KEY, env, params, num_episodes=4, max_steps=20).returns)())
+    assert (light != plain).all() and (lighter != light).all()
+    learner, under = ppo.make(attacked, algo.config), attacked.attacking(params, 0.2, victim=jnp.array([0.3]))
+    assert jax.jit(learner.update)(learner.init(KEY, None, under))[0].step == 8
+
+
+def test_what_dynamics_refuse_in_one_line():
+    env, params = jaxrl.make("Pendulum-v1")
+    for names, said in (
+        ((), r"names=\(\) of no parameter; Pendulum-v1 has gravity, mass, length"),
+        (("mas",), "'mas' is no parameter that it can change; did you mean 'mass'?"),
+        (("max_steps",), "'max_steps' is no parameter that it can change"),
+        (("zzz",), "'zzz' is no parameter that it can change; Pendulum-v1 has gravity"),
+    ):
+        with pytest.raises(ValueError, match="DynamicsAttack: " + said) as error:
+            DynamicsAttack(env, names)
+        assert "\n" not in str(error.value)
+    attacked = dynamics_of(env)
+    for strength, said in ((1.0, "strength=1.0 must be from 0 to below 1"), (-0.1, "must be at least 0")):
+        with pytest.raises(ValueError, match=said):
+            attacked.reset(KEY, attacked.attacking(params, strength, victim=jnp.ones(1)))
+    with pytest.raises(ValueError, match="params have no victim"):
+        attacked.validate(attacked.default_params.replace(strength=jnp.float32(0.1)))
+    with pytest.raises(TypeError, match=r"the adversary gives \(2,\); mass need \(1,\)"):
+        attacked.reset(KEY, attacked.attacking(params, 0.1, victim=jnp.ones(2)))
+    with pytest.raises(NotImplementedError, match="do not tell ends"):
+        attacked.terminal(jnp.zeros(3), attacked.default_params)
+
+
+@pytest.mark.slow
+def test_the_contract_of_dynamics():
+    attacked = DynamicsAttack(jaxrl.make("Pendulum-v1")[0], ("mass", "length"))
+    check_environment(attacked, attacked.attacking(attacked.env.default_params, 0.2))
 
 
 @pytree

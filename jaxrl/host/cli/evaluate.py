@@ -30,9 +30,10 @@ def evaluate_command(args: list[str]) -> int:
         """Steps for which each action is held, as where decisions are slow: 1 2 4 8 shows what that costs. A run
         with ActionRepeat repeats so often instead."""
         attack: tuple[str, ...] = ()
-        """Attacks and their strengths, each alone, as random=0.1 policy=0.1 action=0.2. random and policy move each
-        number of the observation by up to the strength, by chance or as changes the policy's action most; action mixes
-        in random actions."""
+        """Attacks and their strengths, each alone, as random=0.1 policy=0.1 action=0.2 dynamics.mass=0.2. random and
+        policy move each number of the observation by up to the strength, by chance or as changes the policy's action
+        most; action mixes in random actions; dynamics draws the named parameters (a,b: several) of each episode, up to
+        a share larger or smaller."""
         cell: tuple[float, ...] = ()
         """Of a run of quality diversity: the policy found for these descriptors, as --cell 0.3 0.7, instead of the
         best."""
@@ -96,34 +97,44 @@ def evaluate_command(args: list[str]) -> int:
     return 0
 
 
-ATTACKS = "random", "policy", "action"
+ATTACKS = "random", "policy", "action", "dynamics"
 
 
 def attack_of(word: str) -> tuple[str, float]:
-    """The attack and its strength of a word as `random=0.1`. Raises ValueError for what is neither."""
+    """The attack and its strength of a word as `random=0.1` or `dynamics.mass=0.1`. Raises ValueError for others."""
     name, _, strength = word.partition("=")
-    if name not in ATTACKS:
-        near = difflib.get_close_matches(name, ATTACKS, 1)
+    kind, _, of = name.partition(".")
+    if kind not in ATTACKS or (of and kind != "dynamics"):
+        near = difflib.get_close_matches(kind, ATTACKS, 1)
         hint = f"did you mean {near[0]}=0.1?" if near else f"there are {', '.join(ATTACKS)}, as in random=0.1."
         raise ValueError(f"--attack {word}: no such attack; {hint}")
+    if kind == "dynamics" and not of:
+        raise ValueError(f"--attack {word}: say which parameters of the task, as in dynamics.mass,length=0.1.")
     try:
         value = float(strength)
     except ValueError:
         raise ValueError(f"--attack {word}: the strength must be a number, as in {name}=0.1.") from None
-    most = 1 if name == "action" else math.inf
-    if not (0 <= value <= most and value < math.inf):
-        allowed = "from 0 to 1" if name == "action" else "a finite number of at least 0"
+    ends: dict[str, tuple[bool, str]] = {
+        "action": (0 <= value <= 1, "from 0 to 1"),
+        "dynamics": (0 <= value < 1, "from 0 to below 1"),
+    }
+    fits, allowed = ends.get(kind, (0 <= value < math.inf, "a finite number of at least 0"))
+    if not fits:
         raise ValueError(f"--attack {word}: the strength must be {allowed}.")
     return name, value
 
 
 def under_attack(kind: str, algo: Any, task: Any) -> Any:
-    """The task under one of `ATTACKS`. Raises ValueError where a policy has no derivative for an attack to follow."""
+    """The task under one of `ATTACKS`, `dynamics.` with its parameters. Raises ValueError where a policy has no
+    derivative for an attack to follow, and for parameters that the task does not have."""
     import jax
 
     from jaxrl.spaces import Box
-    from jaxrl.wrappers import ActionAttack, ActionDifference, ObservationAttack
+    from jaxrl.wrappers import ActionAttack, ActionDifference, DynamicsAttack, ObservationAttack
 
+    kind, _, names = kind.partition(".")
+    if kind == "dynamics":
+        return DynamicsAttack(task, tuple(names.split(",")))
     if kind != "policy":
         return ActionAttack(task) if kind == "action" else ObservationAttack(task)
     space = task.action_space(task.default_params)

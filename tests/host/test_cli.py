@@ -516,6 +516,7 @@ def test_eval(run):
         ("dynamics.length=1", "--attack dynamics.length=1: the strength must be from 0 to below 1"),
         ("dynamics.lenth=0.1", "'lenth' is no parameter that it can change; did you mean 'length'?"),
         ("action.length=0.1", "--attack action.length=0.1: no such attack"),
+        ("directed=0.1", r"--attack directed: CartPole-v1 acts in Discrete(2), without derivatives; random=0.1"),
         ("policy=0.1", r"--attack policy: CartPole-v1 acts in Discrete(2), without derivatives; random=0.1"),
         ("random=0.1 --hold 2", "--attack and --hold: give one of them"),
     ):
@@ -524,11 +525,15 @@ def test_eval(run):
 
 @pytest.mark.slow
 @pytest.mark.light
-def test_a_policy_of_numbers_is_attacked_where_its_action_changes_most(tmp_path):
+def test_a_policy_of_numbers_is_attacked_where_its_action_changes_most(tmp_path, monkeypatch):
+    """By gradients, and by a director who has learned for one update."""
+    monkeypatch.setattr(evaluate, "DIRECTOR_STEPS", 2048)
     good(f"train ppo Pendulum-v1 --total-steps 32 {TINY} --no-progress --out {tmp_path / 'p'}")
-    said = good(f"eval {tmp_path / 'p'} --episodes 2 --max-steps 20 --attack policy=0 policy=0.5 random=0").splitlines()
-    attacked = [line for line in said if ": return" in line]
-    assert attacked[0].split(": ")[1] == attacked[2].split(": ")[1] != attacked[1].split(": ")[1]
+    attacks = "random=0 policy=0 directed=0 policy=0.5 directed=0.5"
+    said = good(f"eval {tmp_path / 'p'} --episodes 2 --max-steps 20 --attack {attacks}").splitlines()
+    found = dict(line.split(": ") for line in said if ": return" in line)
+    assert found["random 0"] == found["policy 0"] == found["directed 0"]
+    assert len({found["random 0"], found["policy 0.5"], found["directed 0.5"]}) == 3
 
 
 @pytest.mark.slow

@@ -32,8 +32,8 @@ def evaluate_command(args: list[str]) -> int:
         attack: tuple[str, ...] = ()
         """Attacks and their strengths, each alone, as random=0.1 policy=0.1 action=0.2 dynamics.mass=0.2. random and
         policy move each number of the observation by up to the strength, by chance or as changes the policy's action
-        most; action mixes in random actions; dynamics draws the named parameters (a,b: several) of each episode, up to
-        a share larger or smaller."""
+        most; directed first trains who directs such changes, for 200,000 steps of the task; action mixes in random
+        actions; dynamics draws the named parameters (a,b: several) of each episode, up to a share larger or smaller."""
         cell: tuple[float, ...] = ()
         """Of a run of quality diversity: the policy found for these descriptors, as --cell 0.3 0.7, instead of the
         best."""
@@ -97,7 +97,9 @@ def evaluate_command(args: list[str]) -> int:
     return 0
 
 
-ATTACKS = "random", "policy", "action", "dynamics"
+ATTACKS = "random", "policy", "directed", "action", "dynamics"
+DIRECTOR_STEPS = 200_000
+"""Steps of the task in which PPO learns to direct an attack, of each policy and strength anew."""
 
 
 def attack_of(word: str) -> tuple[str, float]:
@@ -125,11 +127,8 @@ def attack_of(word: str) -> tuple[str, float]:
 
 
 def under_attack(kind: str, algo: Any, task: Any) -> Any:
-    """The task under one of `ATTACKS`, `dynamics.` with its parameters. Raises ValueError where a policy has no
-    derivative for an attack to follow, and for parameters that the task does not have."""
-    import jax
-
-    from jaxrl.spaces import Box
+    """The task under one of `ATTACKS` that does not learn, `dynamics.` with its parameters. Raises ValueError as
+    `acting`, and for parameters that the task does not have."""
     from jaxrl.wrappers import ActionAttack, ActionDifference, DynamicsAttack, ObservationAttack
 
     kind, _, names = kind.partition(".")
@@ -137,16 +136,49 @@ def under_attack(kind: str, algo: Any, task: Any) -> Any:
         return DynamicsAttack(task, tuple(names.split(",")))
     if kind != "policy":
         return ActionAttack(task) if kind == "action" else ObservationAttack(task)
+    return ObservationAttack(task, ActionDifference(acting(kind, algo, task)), steps=4)
+
+
+def acting(kind: str, algo: Any, task: Any) -> Any:
+    """`(policy, obs) -> action`, with derivatives. Raises ValueError where there are none for the attack to follow."""
+    import jax
+
+    from jaxrl.spaces import Box
+
     space = task.action_space(task.default_params)
     remembers = jax.tree.leaves(algo.initial_carry((1,)))
     if not isinstance(space, Box) or remembers:
         why = f"{algo.name} remembers its past" if remembers else f"{task.id} acts in {space}, without derivatives"
-        raise ValueError(f"--attack policy: {why}; random=0.1 and action=0.1 are for any policy.")
+        raise ValueError(f"--attack {kind}: {why}; random=0.1 and action=0.1 are for any policy.")
+    return lambda policy, obs: algo.act(policy, jax.random.key(0), obs, algo.initial_carry(()), greedy=True)[0]
 
-    def act(policy, obs):
-        return algo.act(policy, jax.random.key(0), obs, algo.initial_carry(()), greedy=True)[0]
 
-    return ObservationAttack(task, ActionDifference(act), steps=4)
+def directed(algo: Any, task: Any) -> tuple[Any, Any]:
+    """The task under the attack of PA-AD (`DirectedAttack`), and `(key, policy, params, strength) -> victim`, which
+    trains the director and gives what the attack reads."""
+    import jax
+    import jax.numpy as jnp
+
+    from jaxrl import registry
+    from jaxrl.algorithm import train
+    from jaxrl.wrappers import DirectedAttack, ObservationAttack
+
+    act, ppo = acting("directed", algo, task), registry.get_algo("ppo")
+    directing = DirectedAttack(task, lambda policy, key, obs: act(policy, obs), act)
+    sizes = {"num_envs": 32, "num_steps": 64, "num_epochs": 5, "num_minibatches": 16, "activation": "silu"}
+    learner = ppo.make(directing, ppo.Config(**sizes, normalize_obs=True, normalize_reward=True, clip_value=False))
+    hyper = ppo.Hyper(learning_rate=1e-3, anneal_steps=DIRECTOR_STEPS, gamma=0.95, ent_coef=0.0, max_grad_norm=10.0)
+
+    def loss(victim, obs, seen):
+        policy, director = victim
+        direction = learner.act(director, jax.random.key(0), obs, (), greedy=True)[0]
+        return jnp.dot(jnp.clip(direction, -1, 1), jnp.ravel(act(policy, seen)))
+
+    def victim(key, policy, params, strength):
+        state, _ = train(learner, key, DIRECTOR_STEPS, hyper, directing.attacking(params, strength, victim=policy))
+        return policy, learner.policy(state)
+
+    return ObservationAttack(task, loss), victim
 
 
 def print_held(
@@ -203,10 +235,13 @@ def print_attacked(
     from jaxrl.evaluation import evaluate
 
     def runner(kind):
-        attacked = under_attack(kind, algo, task)
+        learns = kind == "directed"
+        attacked, trained = directed(algo, task) if learns else (under_attack(kind, algo, task), None)
 
         def returns(policy, key, strength):
-            under = attacked.attacking(params, strength, victim=policy)
+            learn_key = jax.random.fold_in(key, 1)
+            victim = policy if trained is None else trained(learn_key, policy, params, strength)
+            under = attacked.attacking(params, strength, victim=victim)
             stats = evaluate(algo, policy, key, attacked, under, **how)
             return stats.returns.mean(), stats.lengths.mean()
 

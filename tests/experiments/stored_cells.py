@@ -533,6 +533,12 @@ stored = [r["who"]["Pendulum"]["oracle"]]
 """,
         tolerance=0.5,
     ),
+    "preferred_attack": Cell(
+        """
+again = [run.of_seed(seed, ())["arms"]["RAT"][2][2] for seed in range(3)]  # turns at strength 0.15, linear adversaries
+stored = [r[f"linear/{seed}"]["arms"]["RAT"][2][2] for seed in range(10)]
+"""
+    ),
     "preferences": Cell(
         """
 jax.config.update("jax_enable_x64", True)

@@ -11,6 +11,7 @@ ENVIRONMENTS: dict[str, Entry] = entries(
         "CartPole-v1": ("cartpole:CartPole", {}),
         "CartPoleContinuous-v0": ("cartpole_continuous:CartPoleContinuous", {}),
         "CartPoleSwingUp-v0": ("cartpole_swing_up:CartPoleSwingUp", {}),
+        "Curling-v0": ("curling:Curling", {}),
         "DoublePendulum-v0": ("double_pendulum:DoublePendulum", {}),
         "Fishery-v0": ("fishery:Fishery", {}),
         "LettuceGreenhouse-v0": ("lettuce_greenhouse:LettuceGreenhouse", {}),

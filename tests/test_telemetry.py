@@ -15,7 +15,7 @@ CONTINUOUS += ["CartPole-v1", "CartPoleContinuous-v0", "CartPoleSwingUp-v0", "Pe
 CONTINUOUS += ["DoublePendulum-v0", "PointMass-v0", "MountainCar-v0", "MountainCarContinuous-v0", "Fishery-v0"]
 CONTINUOUS += [f"{name}-v5" for name in ("HalfCheetah", "Hopper", "InvertedPendulum", "Reacher", "Walker2d")]
 CONTINUOUS += ["Ant-v5", "DMCartpoleSwingup-v0", "InvertedDoublePendulum-v5", "PointMazeMedium-v0", "StumpWalker-v0"]
-CONTINUOUS += ["Curling-v0", "HardMaze-v0", "JaxNav-v0", "RedundantArm-v0"]
+CONTINUOUS += ["Curling-v0", "HardMaze-v0", "JaxNav-v0", "RedundantArm-v0", "SparseHalfCheetah-v0"]
 CONTINUOUS += ["Cont-CC-EESM-v0", "Finite-TC-DFIM-v0", "Cont-PC-PermExDc-v0", "Finite-SC-ShuntDc-v0"]
 
 

@@ -310,13 +310,13 @@ class Curling(Environment):
 
     def _check_start(self, params: Params) -> None:
         """Raises ValueError where the first state is none that the equations may start from."""
-        x, y, *angles = (jnp.asarray(part) for part in np.moveaxis(np.asarray(params.start), -1, 0))
+        x, y, angle_1, angle_2 = (jnp.asarray(part) for part in np.moveaxis(np.asarray(params.start), -1, 0))
         params = jax.tree.map(jnp.asarray, params)
-        beyond = jnp.abs(jnp.stack(angles, -1)) > params.most_angle
-        if not np.all(among_walls(*angles, params)) or np.any(beyond):
+        beyond = jnp.abs(jnp.stack([angle_1, angle_2], -1)) > params.most_angle
+        if not np.all(among_walls(angle_1, angle_2, params)) or np.any(beyond):
             raise ValueError(f"{self.id}: start={params.start}: the arm would be in a wall or beyond most_angle.")
         still, far = jnp.zeros_like(x), params.table - params.radius
-        ball, parts = Ball(x, y, still, still, still), links(Arm(*angles, still, still), params)
+        ball, parts = Ball(x, y, still, still, still), links(Arm(angle_1, angle_2, still, still), params)
         apart = jnp.minimum(*(from_link(ball, link)[2] for link in parts)) - params.radius - params.half_width
         if not np.all((apart >= -TOLERANCE) & (jnp.abs(x) <= far) & (jnp.abs(y) <= far)):
             raise ValueError(f"{self.id}: start={params.start}: the ball would be in a wall or in the arm.")

@@ -40,6 +40,7 @@ ENVIRONMENTS: dict[str, Entry] = entries(
         "InvertedPendulum-v5": ("inverted_pendulum:InvertedPendulum", {}),
         **{f"PointMaze{maze.title()}-v0": ("point_maze:PointMaze", {"maze": maze}) for maze in MAZES},
         "Reacher-v5": ("reacher:Reacher", {}),
+        "SparseHalfCheetah-v0": ("sparse_half_cheetah:SparseHalfCheetah", {}),
         "StumpWalker-v0": ("stump_walker:StumpWalker", {}),
         "Walker2d-v5": ("walker2d:Walker2d", {}),
     },

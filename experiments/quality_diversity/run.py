@@ -1,6 +1,7 @@
 """How much of the hard maze does each find? Coverage and the best reward of each area, by learner.
 
     python experiments/quality_diversity/run.py [--evaluations 50000] [--seeds 10] [--steps 250] [--only NAME ...]
+    python experiments/quality_diversity/run.py --task curling [--steps 500] ...       # of the table: Curling-v0
 
 Goes on where it stopped: what results.json has at this budget is not run again. Prints the table of README.md.
 """
@@ -31,10 +32,18 @@ LEARNERS = {
 }
 
 
-def task(steps: int):
-    """SERENE's maze; below its 2,000 steps the wheels are as much faster, at most kheperax's 0.025."""
+STEPS = {"maze": 250, "curling": 500}
+
+
+def task(name: str, steps: int):
+    """`(env, params, descriptor, hidden)`, SERENE's. In the maze, below its 2,000 steps the wheels are as much faster,
+    at most kheperax's 0.025."""
+    if name == "curling":
+        env, params = jaxrl.make("Curling-v0")
+        return env, params.replace(max_steps=jnp.int32(steps)), ("ball x", "ball y"), (5, 5, 5)
     env, params = jaxrl.make("HardMaze-v0")
-    return env, params.replace(max_steps=jnp.int32(steps), max_speed=jnp.float32(min(0.025, 40 / 3 / steps)))
+    params = params.replace(max_steps=jnp.int32(steps), max_speed=jnp.float32(min(0.025, 40 / 3 / steps)))
+    return env, params, ("x", "y"), (5, 5)
 
 
 def areas_of(archive, areas: np.ndarray) -> list[float]:
@@ -44,12 +53,12 @@ def areas_of(archive, areas: np.ndarray) -> list[float]:
     return [round(float(np.max(fitness, where=inside[:, i], initial=0)), 3) for i in range(len(areas))]
 
 
-def measure(name: str, evaluations: int, seeds: int, steps: int) -> dict:
+def measure(where: str, name: str, evaluations: int, seeds: int, steps: int) -> dict:
     """Every seed of one learner, in turn."""
-    env, params = task(steps)
+    env, params, descriptor, hidden = task(where, steps)
     module, settings, numbers = LEARNERS[name]
     size = 204 if name in ("serene", "stax") else 200
-    config = dict(population_size=size, num_steps=steps, hidden=(5, 5), descriptor=("x", "y"), cells=(50,))
+    config = dict(population_size=size, num_steps=steps, hidden=hidden, descriptor=descriptor, cells=(50,))
     algo = module.make(env, module.Config(**config, **settings))
     hyper = module.Hyper(**numbers)
 
@@ -75,19 +84,21 @@ def measure(name: str, evaluations: int, seeds: int, steps: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for flag, usual in (("--evaluations", 50_000), ("--seeds", 10), ("--steps", 250)):
+    for flag, usual in (("--evaluations", 50_000), ("--seeds", 10), ("--steps", None)):
         parser.add_argument(flag, type=int, default=usual)
+    parser.add_argument("--task", default="maze", choices=STEPS)
     parser.add_argument("--only", nargs="+", default=list(LEARNERS), choices=LEARNERS)
     args, file = parser.parse_args(), Path(__file__).with_name("results.json")
-    budget = [args.evaluations, args.seeds, args.steps]
+    budget = [args.evaluations, args.seeds, args.steps or STEPS[args.task]]
     results = json.loads(file.read_text()) if file.exists() else {}
     print("| learner | coverage, mean (least to most) | seeds that entered both areas | best in each, mean | s/seed |")
     print("|" + "---|" * 5)
     for name in args.only:
-        row = results.get(name)
+        key = name if args.task == "maze" else f"{args.task}/{name}"
+        row = results.get(key)
         if row is None or row["budget"] != budget:
-            where = {key: x for key, x in environment_of_run().items() if key in ("started", "device", "versions")}
-            results[name] = row = measure(name, *budget) | {"where": where}
+            where = {k: x for k, x in environment_of_run().items() if k in ("started", "device", "versions")}
+            results[key] = row = measure(args.task, name, *budget) | {"where": where}
             file.write_text(json.dumps(results, indent=1) + "\n")
         coverage, areas = np.array(row["coverage"]), np.array(row["areas"])
         best = " and ".join(f"{x:.2f}" for x in areas.mean(0))

@@ -1,9 +1,10 @@
 """SparseHalfCheetah-v0: run to one of two stretches of the ground, ahead or behind, and be there when time is up.
 
-A task of exploration for searchers of diversity, as the walkers of Paolo, Coninx, Doncieux and Laflaquiere (2021),
-"Sparse reward exploration via novelty search and emitters", arXiv:2102.03140, are, on a body that stays in a plane:
-observation, action, starts and equations are `HalfCheetah-v5`'s (half_cheetah.py). Reward, in the last of `max_steps`
-alone, with x the place of the torso [m] and the first of the bands `areas` that x is in:
+A task of exploration for searchers of diversity, after the ant of Paolo, Coninx, Doncieux and Laflaquiere (2021),
+"Sparse reward exploration via novelty search and emitters", arXiv:2102.03140, on a body that stays in a plane; the
+bands are this project's choice. Observation, action, starts and equations are `HalfCheetah-v5`'s (half_cheetah.py).
+Reward, in the last of `max_steps` alone, with x the place of the torso [m] and the first of the bands `areas` that x is
+in:
 
     1 - |x - centre| / radius        0 in no band
 

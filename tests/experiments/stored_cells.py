@@ -29,6 +29,16 @@ score = jax.jit(lambda *x: jax.lax.map(lambda x: run.score("iql", *x), x))
 again, stored = score(keys, arms["proxies for the rest"]), r["iql, proxies for the rest"]
 """
     ),
+    "asymmetric_self_play": Cell(
+        """
+step, start, distance = run.maze()
+run.ROUNDS["self-play"], run.LOOKS = run.ROUNDS["self-play"] // run.LOOKS, 1
+play = jax.jit(lambda key: run.play(key, "self-play", step, start, jnp.asarray(distance))[2][0])
+again = [play(jax.random.fold_in(jax.random.key(0), seed)) for seed in range(2)]
+stored = [x[0] for x in r["self-play"]["asked"][:2]]
+""",
+        tolerance=0.06,  # stored with one digit
+    ),
     "attacks": Cell(
         """
 again = [run.of_strength(seed)["returns"][2][2] for seed in range(3)]  # under a director of strength 0.1

@@ -1,4 +1,4 @@
-"""Curling-v0: push a ball with an arm of two joints so that it comes to rest in one of two areas of a table.
+"""Curling-v0: push a ball with an arm of two joints so that it lies in one of two areas when time is up.
 
 The task of Paolo, Coninx, Doncieux and Laflaquiere (2021), "Sparse reward exploration via novelty search and emitters",
 arXiv:2102.03140 (SERENE 83bc38a), on equations of this file instead of Box2D's. A step is two substeps of h = dt / 2.

@@ -18,14 +18,17 @@ WEATHERS = 200
 CONFIG = {"num_envs": 4, "num_steps": 120, "num_updates": 600, "batch_size": 128, "hidden": (64, 64)}
 CONFIG |= {"buffer_size": 20_000, "num_members": 5, "model_hidden": (64, 64), "model_batch_size": 128}
 CONFIG |= {"num_rollouts": 4000, "horizon": 5}
-HYPER = {"learning_rate": 5e-4, "alpha_learning_rate": 5e-4, "alpha": 0.1, "gamma": 0.95, "learning_starts": 479}
+HYPER = {"learning_rate": 5e-4, "alpha_learning_rate": 5e-4, "alpha": 0.1, "gamma": 0.95, "learning_starts": 480}
 ARMS = {
     "MBPO": (1.0, 1),
     "worst 0.5 of all": (0.5, 1),
     "worst 0.2 of all": (0.2, 1),
     "worst 0.2 of a state's 10": (0.2, 10),
+    "worst 0.2 of five times as many": (0.2, 1, 5),
 }
-"""`keep_share` and `num_branches`."""
+"""`keep_share`, `num_branches`, and by what their number is multiplied: a fifth of five times as many are as many steps
+to learn from as MBPO has.
+"""
 SETTINGS = CONFIG, HYPER, DAYS, UPDATES, LAST, WEATHERS
 """What a stored result was measured with, beside its arm."""
 
@@ -54,7 +57,7 @@ def rules(colder):
     hourly, params = greenhouse(colder)
     env = hourly.env
 
-    def episode(key):
+    def episode(key):  # other weathers than the policies', as many
         def step(state, key):
             ts = env.step(key, state, grower(state, params), params)
             return ts.state, ts.reward
@@ -66,10 +69,12 @@ def rules(colder):
 
 
 @functools.cache
-def program(num_branches):
+def program(num_branches, times=1):
     """`(key, keep_share) -> (places, LAST, 2)`: mean return, and mean of the worst tenth, of the last policies."""
     env, params = greenhouse()
-    algo = mbpo.make(env, mbpo.Config(**CONFIG, num_branches=num_branches))
+    algo = mbpo.make(
+        env, mbpo.Config(**CONFIG | {"num_rollouts": times * CONFIG["num_rollouts"], "num_branches": num_branches})
+    )
 
     def judged(state, _):
         state, _ = algo.update(state)

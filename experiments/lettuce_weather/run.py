@@ -23,8 +23,8 @@ HERE = Path(__file__).parent
 
 
 def measure(arm, seed):
-    keep_share, num_branches = ARMS[arm]
-    return np.asarray(program(num_branches)(jax.random.key(seed), jnp.float32(keep_share)), float)
+    keep_share, *branches = ARMS[arm]
+    return np.asarray(program(*branches)(jax.random.key(seed), jnp.float32(keep_share)), float)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""RAT: what a policy sees is changed a little so that it does what somebody prefers, here on a pendulum.
+"""RAT: an attack on a policy's observations that makes it do what the attacker prefers, here on a pendulum.
 
 Bai et al. (2025), "RAT: Adversarial attacks on deep reinforcement agents for targeted behaviors" (arXiv:2412.10713).
 The task pays for standing upright. The attacker wants the rod to turn, counter-clockwise and on and on, and says so by
@@ -18,8 +18,10 @@ preferences between segments alone:
 Deviations from the paper and its code: policies are PPO's, not SAC's, so Q_i is a regression of r + gamma V_i(s') on
 recorded steps, where the paper has SAC's critic, and there is no entropy of the adversary, which has no noise; weights
 begin at 1 everywhere; the gradient of step 3 is that of each state, by differentiating through the step, while the code
-multiplies two gradients of whole batches by the mean weight (see README.md). Means of actions count a tenth beyond the
-ends of the box, where they change nothing: of a clipped mean there is no gradient, of a free one mostly that.
+multiplies two gradients of whole batches by the mean weight (see README.md). That step is a plain one, on one batch,
+at theta before Adam's steps, which omega's step follows; Q_i, fitted on actions inside the box, is read a little
+outside of it. Means of actions count a tenth beyond the ends of the box, where they change nothing: of a clipped mean
+there is no gradient, of a free one mostly that.
 """
 
 import functools
@@ -52,6 +54,8 @@ EPISODES, ENVS, ITERATIONS, KEPT, CYCLES, INNER, BATCH = 128, 16, 80, 10, 2, 10,
 """Of a judgement; of the adversary: environments, iterations, of how many the states are kept, how often in each so
 many steps of theta are followed by one of omega, and the states of a step."""
 LEAK, GAMMA, RATE, WEIGHT_RATE = 0.1, 0.95, 1e-3, 1e-2
+SETTINGS = [TURNS, STREAMS, LENGTH, SEGMENT, EPISODES, ENVS, ITERATIONS, KEPT, CYCLES, INNER, BATCH]
+SETTINGS += [LEAK, GAMMA, RATE, WEIGHT_RATE]
 TUNED = registry.settings("ppo", ENV.id)
 CONFIG, HYPER = ppo.Config(**TUNED.config), ppo.Hyper(**TUNED.hyper)
 NETWORK = ActorCritic(SPACES[0], 1, True, CONFIG.hidden, CONFIG.activation)

@@ -1,9 +1,10 @@
-"""Can who changes what a policy sees make it do what they prefer, and not only badly? RAT on a pendulum.
+"""Can an attack on a policy's observations make it do what the attacker prefers, and not only badly? RAT on a pendulum.
 
     python experiments/preferred_attack/run.py [--seeds 10]
 
 The preferred behaviour, to turn counter-clockwise on and on, is given by preferences between segments. Goes on where it
-stopped: a row of results.json is one adversary's network and seed. Prints the tables of README.md.
+stopped: a row of results.json is one adversary's network and seed; one with other settings is made again. Prints the
+tables of README.md.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from jaxrl.host.statistics import bootstrap_interval
 
 FILE = Path(__file__).with_name("results.json")
 STRENGTHS, STEPS, ROUNDS, PAIRS = (0.05, 0.1, 0.15, 0.2), 300_000, (75_000, 75_000, 150_000), 400
+SETTINGS = [*map(list, (STRENGTHS, ROUNDS)), STEPS, PAIRS, *rat.SETTINGS]
 WHAT = "return", "rate", "turns"
 PARTS: dict[str, tuple[int, ...]] = {"wide": (64, 64), "linear": ()}
 """Hidden layers of the adversary: a linear one cannot do everywhere what is best there, so weights may matter."""
@@ -36,13 +38,13 @@ def of_seed(seed: int, hidden: tuple[int, ...]) -> dict:
     found, spread = rat.by_adversaries(attack_key, victim, intention, critic, at, data.obs, hidden)
     if hidden:
         found = jnp.concatenate([rat.by_directors(attack_key, victim, model, at, STEPS), found])
-    arms = zip(rat.ARMS[-len(found) :], np.asarray(found), strict=True)
+    arms = zip(rat.ARMS[-len(found) :], np.asarray(found, float), strict=True)
     return {
         "arms": {arm: x.round(3).tolist() for arm, x in arms},
-        "nobody": np.asarray(rat.alone(judge_key, victim)).round(3).tolist(),
-        "intention": np.asarray(rat.alone(judge_key, intention)).round(3).tolist(),
-        "weights": np.asarray(spread).round(3).tolist(),
-        "held-out loss": np.asarray(losses.min(0)).round(4).tolist(),
+        "nobody": np.asarray(rat.alone(judge_key, victim), float).round(3).tolist(),
+        "intention": np.asarray(rat.alone(judge_key, intention), float).round(3).tolist(),
+        "weights": np.asarray(spread, float).round(3).tolist(),
+        "held-out loss": np.asarray(losses.min(0), float).round(4).tolist(),
         "critic's unexplained variance": round(float(unexplained), 4),
     }
 
@@ -76,10 +78,14 @@ def main() -> None:
     args = parser.parse_args()
     rows = json.loads(FILE.read_text()) if FILE.exists() else {}
     for name in [f"{part}/{seed}" for part in PARTS for seed in range(args.seeds)]:
-        if name not in rows:
+        if rows.get(name, {}).get("settings") != SETTINGS:
             begin, (part, _, seed) = time.process_time(), name.partition("/")
             rows[name] = of_seed(int(seed), PARTS[part])
-            rows[name] |= {"cpu_seconds": round(time.process_time() - begin), "where": environment_of_run()}
+            rows[name] |= {
+                "settings": SETTINGS,
+                "cpu_seconds": round(time.process_time() - begin),
+                "where": environment_of_run(),
+            }
             lines = [f"{json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items()]
             FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
             print(name, rows[name], flush=True)

@@ -4,7 +4,8 @@
 
 Each id by the command as a newcomer types it, one seed, with the settings of record: its policy's mean return of 128
 episodes, and whether that is above the interval of random's score. Writes drawn.json beside this file after each id
-and goes on where it was stopped; prints the table of README.md.
+and goes on where it was stopped, or where the task's or the learner's code or settings are others; prints the table of
+README.md.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import hashes
 import references
 
 from jaxrl import registry, scores
@@ -39,20 +41,30 @@ def train(id: str) -> dict:
         return {"algo": algo, "steps": evaluated["step"], "score": score, "seconds": seconds}
 
 
+def made_of(id: str) -> dict[str, str]:
+    """Hashes of the task and of the learner of record."""
+    ours = scores.of(id).ours
+    algo = ours.what if ours else registry.family_algo(id)
+    settings = registry.settings(algo, id) or registry.Tuned(0, {}, {})
+    return {"code": hashes.of(id), "learner": hashes.of_learner(algo, settings)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--draw", type=int, default=0, help="seed of the draw")
     args = parser.parse_args()
     path = HERE / "drawn.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
-    ids = sorted(id for id in registry.environments() if registry.is_available(id))
-    drawn = random.Random(args.draw).sample(ids, args.count)
+    file = json.loads(path.read_text()) if path.exists() else {}
+    if str(args.draw) not in file:  # a draw stays what it was when there are more ids
+        ids = sorted(id for id in registry.environments() if registry.is_available(id))
+        file[str(args.draw)] = {id: {"error": "not yet"} for id in random.Random(args.draw).sample(ids, args.count)}
+    found = file[str(args.draw)]
     print("| id | algorithm | steps | score | random, 95 % | above | s |\n|---|---|---|---|---|---|---|")
-    for id in drawn:
-        if id not in found or "error" in found[id]:
-            found[id] = {**train(id), "where": environment_of_run()}
-            path.write_text(json.dumps(found, indent=1) + "\n")
+    for id, row in found.items():
+        if "error" in row or any(row.get(name) != x for name, x in made_of(id).items()):
+            found[id] = {**train(id), **made_of(id), "where": environment_of_run()}
+            path.write_text(json.dumps(file, indent=1) + "\n")
         row, chance = found[id], scores.of(id).random
         if "error" in row:
             print(f"| {id} | {' '.join(row['error'])} | | | | no | {row['seconds']} |", flush=True)
@@ -61,8 +73,8 @@ def main() -> None:
         row["above"] = row["score"] > high  # of random's mean: the policy's own noise is not counted
         cells = [id, row["algo"], f"{row['steps']:,}", f"{row['score']:.4g}", f"{low:.4g} to {high:.4g}"]
         print(f"| {' | '.join(cells)} | {'yes' if row['above'] else 'no'} | {row['seconds']} |", flush=True)
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{sum(found[id].get('above', False) for id in drawn)} of {len(drawn)} above random")
+    path.write_text(json.dumps(file, indent=1) + "\n")
+    print(f"{sum(row.get('above', False) for row in found.values())} of {len(found)} above random")
 
 
 if __name__ == "__main__":

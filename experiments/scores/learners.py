@@ -26,9 +26,11 @@ class Learned(NamedTuple):
     compiled: float  # seconds
 
 
-def learned(id: str, name: str, settings: registry.Tuned, cap: int, seeds: tuple[int, int] = (FEWEST, MOST)) -> Learned:
+def learned(
+    id: str, name: str, settings: registry.Tuned, cap: int, seeds: tuple[int, int] = (FEWEST, MOST), first: int = 0
+) -> Learned:
     """Full episodes, cut after `cap` steps, of final policies as the algorithm is deployed; of a learner that forgets
-    after each episode, as bandits' do, the episodes that it learned in.
+    after each episode, as bandits' do, the episodes that it learned in. The seeds are `first` and those after it.
     """
     module = registry.get_algo(name)
     env, params = jaxrl.make(id)
@@ -56,5 +58,5 @@ def learned(id: str, name: str, settings: registry.Tuned, cap: int, seeds: tuple
     compiled, found = time.perf_counter() - begin, []
     begin = time.perf_counter()
     while len(found) < seeds[1] and (len(found) < seeds[0] or time.perf_counter() - begin < SECONDS):
-        found.append(np.asarray(program(len(found)), float))
+        found.append(np.asarray(program(first + len(found)), float))
     return Learned(*np.transpose(found), (time.perf_counter() - begin) / len(found), compiled)

@@ -309,6 +309,8 @@ class DynamicsAttack(Attack):
         has = f"{self.id} has {', '.join(known) or 'none of floating point'}"
         if not self.names:
             raise ValueError(f"DynamicsAttack: names=() of no parameter; {has}.")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"DynamicsAttack: names={self.names}: each of them once.")
         for name in self.names:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)

@@ -1,4 +1,4 @@
-"""Trained policies that come with the library, a few kilobytes each: `jaxrl.zoo.load("ppo/CartPole-v1")`.
+"""Trained policies that come with the library, most of a few kilobytes: `jaxrl.zoo.load("ppo/CartPole-v1")`.
 
 A file is an npz of the policy's arrays and, as JSON, of what it was made: the recipe of its run, command, versions, and
 the return that it got when it was stored, which a test asks of it again. Of quality diversity it holds the archive,

@@ -431,7 +431,7 @@ stored = [*r[name]["solved"], *r[name]["plan_steps"]]
     "scores": Cell(
         """
 import drawn
-again, stored = ([x["score"]] for x in (drawn.train("BetaBandit-v0"), r["BetaBandit-v0"]))
+again, stored = ([x["score"]] for x in (drawn.train("BetaBandit-v0"), r["0"]["BetaBandit-v0"]))
 """,
         tolerance=0.0,
         relative=0.02,

@@ -68,7 +68,7 @@ def test_the_outer_gradient_is_that_of_finite_differences_and_of_the_chain_rule(
         # The authors' code: products of means over the batch, so all weights go up or all down.
         coarse = jax.grad(lambda omega: -rate * jnp.mean(gain) * jnp.mean(rat.weight(omega, obs)))(omega)
         cosine = along(slope, coarse) / jnp.sqrt(along(slope, slope) * along(coarse, coarse))
-        assert abs(cosine) < 0.99
+        assert gain.min() < 0 < gain.max() and abs(cosine) < 0.9
         still = jax.jit(jax.grad(rat.meta_loss))(omega, theta, obs, given, 0.0)
         assert all((x == 0).all() for x in jax.tree.leaves(still))
 

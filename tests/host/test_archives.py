@@ -124,6 +124,24 @@ def test_an_archive_of_the_zoo(tmp_path, monkeypatch):
     trained = jaxrl.zoo.load(name)
     cells = np.flatnonzero(trained.archive.filled)
     assert len(cells) > 100 and np.abs(trained.archive.genome[cells]).min(-1).max() > 0
+
+    def where(cell):
+        """The end of an episode of the cell's policy."""
+        obs, state = trained.env.reset(jax.random.key(0), trained.params)
+        policy = behaviour.policy_of(trained.kept, cell)
+
+        def step(now, key):
+            action, _ = trained.algo.act(policy, key, now[0], (), greedy=True)
+            ts = trained.env.step(key, now[1], action, trained.params)
+            return (ts.obs, ts.state), None
+
+        (obs, state), _ = jax.lax.scan(step, (obs, state), jax.random.split(jax.random.key(1), 250))
+        found = behaviour.measured(trained.env, state, trained.params, obs)
+        return jnp.stack([found["x"].value, found["y"].value])
+
+    ends = jax.jit(lambda cells: jax.lax.map(where, cells, batch_size=50))(jnp.asarray(cells))
+    off = np.abs(ends - trained.archive.descriptor[cells]).max(-1)
+    assert np.mean(off < 1 / 30) > 0.9  # a cell's width; rounding, which walls multiply, is another on other processors
     best = int(np.argmax(trained.archive.fitness))
     jax.tree.map(np.testing.assert_array_equal, behaviour.policy_of(trained.kept, best), trained.policy)
     place = " ".join(f"{x:.9g}" for x in trained.archive.descriptor[best])

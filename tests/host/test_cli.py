@@ -514,6 +514,7 @@ def test_eval(run):
         ("random", "--attack random: the strength must be a number, as in random=0.1"),
         ("dynamics=0.1", "--attack dynamics=0.1: say which parameters of the task, as in dynamics.mass,length=0.1"),
         ("dynamics.length=1", "--attack dynamics.length=1: the strength must be from 0 to below 1"),
+        ("dynamics.length,length=0.1", "each of them once"),
         ("dynamics.lenth=0.1", "'lenth' is no parameter that it can change; did you mean 'length'?"),
         ("action.length=0.1", "--attack action.length=0.1: no such attack"),
         ("directed=0.1", r"--attack directed: CartPole-v1 acts in Discrete(2), without derivatives; random=0.1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -250,6 +251,8 @@ def print_attacked(
     for kind in dict(attacks):
         run = runner(kind)
         for strength in [np.float32(strength) for name, strength in attacks if name == kind]:
+            if kind == "directed":
+                print(f"training a director of {strength:g} for {DIRECTOR_STEPS:,} steps", file=sys.stderr)
             mean, length = map(np.asarray, run(policies, keys, strength))
             print(f"{kind} {strength:g}: return {summary(mean)}")
             print_normalized(mean, length, task, params, how["max_steps"], "  ")

@@ -31,13 +31,12 @@ again, stored = score(keys, arms["proxies for the rest"]), r["iql, proxies for t
     ),
     "asymmetric_self_play": Cell(
         """
-step, start, distance = run.maze()
-run.ROUNDS["self-play"], run.LOOKS = run.ROUNDS["self-play"] // run.LOOKS, 1
-play = jax.jit(lambda key: run.play(key, "self-play", step, start, jnp.asarray(distance))[2][0])
-again = [play(jax.random.fold_in(jax.random.key(0), seed)) for seed in range(2)]
-stored = [x[0] for x in r["self-play"]["asked"][:2]]
+import two_players
+two_players.BUDGETS = two_players.BUDGETS[:2]
+again = run.measure("self-play", 0)["shortest"]
+stored = r["found"]["self-play/0"]["shortest"][:2]
 """,
-        tolerance=0.06,  # stored with one digit
+        tolerance=0.05,  # of another processor's rounding
     ),
     "attacks": Cell(
         """

@@ -70,7 +70,7 @@ class Config(learner.Config):
     num_updates: int = 5000  # gradient steps of soft actor-critic an update, at most: see Hyper.replay_ratio
     num_members: int = 7  # networks of the model
     model_hidden: tuple[int, ...] = (200, 200, 200, 200)  # widths of each
-    model_activation: str = "silu"
+    model_activation: str = "silu"  # between them
     model_updates: int = 500  # gradient steps of the model an update
     model_batch_size: int = 256  # stored steps in each of these, drawn for each member
     num_rollouts: int = 10_000  # branches an update

@@ -121,6 +121,13 @@ def test_the_hash_of_a_learner_sees_its_code_and_its_settings(of_study):
     assert once != code.of_learner("c51", settings._replace(total_steps=1))
     assert once != code.of_learner("c51", settings._replace(hyper={**settings.hyper, "gamma": 0.9}))
     assert once != code.of_learner("qr_dqn", settings)
+    id = "TMaze-v0"
+    row = {"what": "ppo_rnn", "code": code.of(id), "learner": code.of_learner(*code.learner(id))}
+    of_code, of_settings = row["learner"].split("-")
+    assert not code.other_code(id, {"ours": row}) and not code.other_code(id, {})
+    assert code.other_code(id, {"ours": {**row, "learner": f"0-{of_settings}"}})
+    assert not code.other_code(id, {"ours": {**row, "learner": f"0-{of_settings}0"}})
+    assert not code.other_code(id, {"ours": {**row, "learner": f"0-{of_settings}", "code": "0"}})
     assert code.LEARNERS + ".on_policy.ppo" in code.imports(code.LEARNERS + ".on_policy.ppo_rnn", code.LEARNERS)
 
 

@@ -13,7 +13,8 @@ of `ppo.py`, whose functions this file uses. What recurrence changes:
   one.
 
 Deviations from purejaxrl's `ppo_rnn.py`: two recurrent bodies instead of one shared; resets are flags in addition to
-the carry; time limits are not deaths. Results: `docs/results.md`, `experiments/memory/`.
+the carry; time limits are not deaths; the entropy's weight can go to zero (`ent_anneal_steps`). Results:
+`docs/results.md`, `experiments/memory/`.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class Hyper:
     gamma: jax.Array = 0.99  # discount
     gae_lambda: jax.Array = 0.95
     clip_eps: jax.Array = 0.2
-    ent_coef: jax.Array = 0.01
+    ent_coef: jax.Array = 0.01  # weight of the entropy
+    ent_anneal_steps: jax.Array = 0  # environment steps over which that weight goes to zero; 0: constant
     vf_coef: jax.Array = 0.5
     max_grad_norm: jax.Array = 0.5
 
@@ -340,6 +342,7 @@ class _PPORNN:
         )
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
+        hyper = hyper.replace(ent_coef=annealed(hyper.ent_coef, state.step - steps, hyper.ent_anneal_steps))
         gradient_step = functools.partial(self.gradient_step, hyper=hyper, learning_rate=learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
         net = nets.net(state.weights, state.optimizer, self.optimizer)

@@ -33,8 +33,10 @@ class Task(NamedTuple):
     cap: int  # steps after which an evaluated episode is cut
     gamma: float = 0.99
     ent_coef: float = 0.05
+    hyper: dict = {}  # where it differs otherwise
 
 
+EXPLORES = {"ent_anneal_steps": 3_000_000, "vf_coef": 0.01, "max_grad_norm": 10.0}
 TASKS = {
     "TMaze-v0": Task(300_000, 64, 4, 100),
     "TMazePassive-v0": Task(300_000, 22, 1, 12),
@@ -44,7 +46,7 @@ TASKS = {
     "RepeatPreviousEasy-v0": Task(1_000_000, 51, 1, 52, 0.9),
     "AutoencodeEasy-v0": Task(1_000_000, 103, 1, 104, 0.9),
     "CountRecallEasy-v0": Task(1_000_000, 51, 1, 52, 0.9),
-    "RockSample-5-5-v0": Task(1_500_000, 64, 31.3, 200),
+    "RockSample-5-5-v0": Task(3_000_000, 64, 35, 200, 0.99, 0.4, EXPLORES),
     "CompassWorld-v0": Task(500_000, 64, 1, 200),
     "CartPole-P-v0": Task(500_000, 64, 500, 500),
     "CartPole-V-v0": Task(500_000, 64, 500, 500),
@@ -55,7 +57,7 @@ def settings(task: Task, cell: str) -> tuple[dict, dict]:
     """Of recurrent PPO: static ones, and leaves."""
     window = {"window": WINDOWS[cell]} if cell in WINDOWS else {}
     config = {"num_envs": 32, "num_steps": task.num_steps, "rnn": cell, "shared": True, **window}
-    return config, {"gamma": task.gamma, "ent_coef": task.ent_coef, "anneal_steps": task.steps}
+    return config, {"gamma": task.gamma, "ent_coef": task.ent_coef, "anneal_steps": task.steps, **task.hyper}
 
 
 def measure(id: str, task: Task, cell: str, seeds: int) -> list[float]:

@@ -32,11 +32,15 @@ def of(id: str) -> str:
 
 
 def of_learner(algo: str, settings: registry.Tuned) -> str:
-    """The same of an algorithm, with the settings that it starts from, and of the files of `jaxrl.algos`."""
-    modules = sorted(imports(registry.get_algo(algo).__name__, LEARNERS))
+    """Two hashes, `CODE-SETTINGS`: of the algorithm's files of `jaxrl.algos`, and of what it starts from."""
     words = [repr(sorted(part.items())) for part in (settings.config, settings.hyper)] + list(settings.wrap)
-    parts = [str(settings.total_steps), *words, *(syntax(module) for module in modules)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+    of_settings = hashlib.sha256("\n".join([str(settings.total_steps), *words]).encode()).hexdigest()[:8]
+    return f"{of_code(algo)}-{of_settings}"
+
+
+def of_code(algo: str) -> str:
+    modules = sorted(imports(registry.get_algo(algo).__name__, LEARNERS))
+    return hashlib.sha256("\n".join(syntax(module) for module in modules).encode()).hexdigest()[:8]
 
 
 def learner(id: str) -> tuple[str, registry.Tuned]:
@@ -57,6 +61,15 @@ def stale(id: str, kind: str, rows: dict[str, Any]) -> bool:
     if "source" in row or "random" not in rows:
         return False
     return (row.get("code"), row.get("learner")) != (of(id), of_learner(*learner(id)))
+
+
+def other_code(id: str, rows: dict[str, Any]) -> bool:
+    """Whether the algorithm's code alone has changed since ours was measured."""
+    row = rows.get("ours", {})
+    if "learner" not in row or row["code"] != of(id):
+        return False
+    was, now = row["learner"].split("-"), of_learner(*learner(id)).split("-")
+    return row["what"] == learner(id)[0] and was[0] != now[0] and was[1] == now[1]
 
 
 @functools.cache

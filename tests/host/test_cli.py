@@ -378,6 +378,8 @@ def test_without_an_algorithm_it_is_the_one_of_record_and_else_the_familys(run, 
     assert recipes[-1]["algo"] == "ppo"  # what that run was
     best, family, plain, long, fixed = recipes[:5]
     assert (long["hyper"]["anneal_steps"], fixed["hyper"]["anneal_steps"]) == (700_000, 9)
+    good("train ppo_rnn RockSample-7-8-v0 --total-steps 8e5 --hyper.anneal-steps 9")
+    assert (recipes[-1]["hyper"]["anneal_steps"], recipes[-1]["hyper"]["ent_anneal_steps"]) == (9, 800_000)
     assert (best["algo"], best["run"]["total_steps"]) == (record.what, record.about["steps"])
     assert best["config"]["num_outputs"] == registry.tuned("c51", "Acrobot-v1").config["num_outputs"] == 51
     settings = registry.settings("ppo", "Reacher-v0")

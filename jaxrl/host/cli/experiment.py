@@ -238,9 +238,10 @@ def experiment(
         "params": flattened(multiplied(dataclasses.asdict(parsed.params), params)),
         "total_steps": total,
     }
-    said = any(word.split("=")[0].replace("_", "-") == "--hyper.anneal-steps" for word in args)
-    if tuned and tuned is known and tuned.of_family and "anneal_steps" in tuned.hyper and not said:
-        recipe["hyper"]["anneal_steps"] = (total,) if several else total  # a family's schedule is as long as the run
+    said = {word.split("=")[0].replace("_", "-") for word in args}
+    for name in ("anneal_steps", "ent_anneal_steps") if tuned and tuned is known and tuned.of_family else ():
+        if name in tuned.hyper and f"--hyper.{name.replace('_', '-')}" not in said:
+            recipe["hyper"][name] = (total,) if several else total  # a family's schedule is as long as the run
     if wrap := getattr(parsed.run, "wrap", ()):
         recipe["wrap"] = list(wrap)
         env = wrapped(env, wrap)

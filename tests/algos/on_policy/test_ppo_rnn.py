@@ -281,6 +281,24 @@ def test_masks_and_the_privileged_part():
 
 @pytest.mark.slow
 @pytest.mark.light
+def test_the_entropys_weight_goes_to_zero():
+    """Halfway it is half of what it was, at the end none, and without `ent_anneal_steps` it stays."""
+    algo, hyper = ppo_rnn.make(ObservationActionReward(id="annealed entropy"), TINY), ppo_rnn.Hyper(ent_coef=0.5)
+    update, n = jax.jit(algo.update), algo.steps_per_update
+
+    def after(step, **settings):
+        state = algo.init(jax.random.key(9), dataclasses.replace(hyper, **settings))
+        return update(state.replace(step=jnp.full_like(state.step, step)))[0].weights
+
+    for step, share in ((0, 1.0), (2 * n, 0.5), (4 * n, 0.0), (9 * n, 0.0)):
+        found, wanted = after(step, ent_anneal_steps=4 * n), after(step, ent_coef=0.5 * share)
+        assert jax.tree.all(jax.tree.map(np.array_equal, found, wanted))
+    moved = jax.tree.map(np.array_equal, after(0), after(0, ent_coef=0.0))
+    assert not jax.tree.all(moved)
+
+
+@pytest.mark.slow
+@pytest.mark.light
 def test_no_key_is_used_twice():
     algo = ppo_rnn.make(ObservationActionReward(id="key reuse"), TINY)
 

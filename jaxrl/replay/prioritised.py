@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxrl.environment import pytree
+from jaxrl.math import fence
 from jaxrl.nn.distributions import invert_cdf
 from jaxrl.replay.ring import Replay, Ring, ring_add, ring_init, take
 
@@ -88,7 +89,8 @@ def draw(
     u = u.at[0].set(jnp.minimum((jnp.arange(n) + u[0]) / n, 1 - jnp.finfo(u.dtype).eps))
     node = jnp.zeros(n, jnp.int32)
     for level, quantile in zip(reversed(tree), u, strict=True):
-        node = node * _FAN + invert_cdf(quantile, take(level.reshape(-1, _FAN), node))
+        # Fused into what is taken at the indices, the descent would be compiled and run anew for each leaf of an item.
+        node = fence(node * _FAN + invert_cdf(quantile, take(level.reshape(-1, _FAN), node)))
     # Only in an empty tree the descent ends past the last leaf.
     indices = jnp.minimum(node, size - 1)
     mass = take(tree[0], indices)

@@ -105,3 +105,27 @@ def time_program(function: Any, *args: Any, repeats: int) -> dict[str, Any]:
         jax.block_until_ready(compiled(*args))
         seconds.append(time.perf_counter() - start)
     return {"compile_s": compile_s, "run_s": statistics.median(seconds)}
+
+
+def time_seeds(train: Any, evaluate: Any, seeds: Sequence[int]) -> dict[str, Any]:
+    """Seconds to trace and compile `train(key)`, the median of its runs, and `evaluate(train(key))` of each seed.
+
+    Of each also the processor's seconds, `_cpu_s`, which other programs of the machine stretch less. Evaluating is a
+    program of its own, outside of all times.
+    """
+    import jax
+
+    def timed(call: Any) -> tuple[Any, float, float]:
+        start = time.perf_counter(), time.process_time()
+        result = call()
+        return result, time.perf_counter() - start[0], time.process_time() - start[1]
+
+    compiled, compile_s, compile_cpu_s = timed(lambda: jax.jit(train).lower(jax.random.key(0)).compile())
+    runs = [timed(lambda seed=seed: jax.block_until_ready(compiled(jax.random.key(seed)))) for seed in seeds]
+    return {
+        "compile_s": compile_s,
+        "compile_cpu_s": compile_cpu_s,
+        "run_s": statistics.median(run[1] for run in runs),
+        "run_cpu_s": statistics.median(run[2] for run in runs),
+        "returns": [float(jax.jit(evaluate)(run[0])) for run in runs],
+    }

@@ -111,6 +111,17 @@ def test_priorities_set_probabilities_and_weights():
     assert scipy.stats.chisquare(counts, p * counts.sum()).pvalue > 1e-3
 
 
+def test_the_descent_is_compiled_once_whatever_an_item_has():
+    def comparisons(leaves):
+        memory = replay.prioritised(600)
+        state = jax.eval_shape(memory.init, {str(i): jnp.zeros(3) for i in range(leaves)})
+        sample = jax.jit(jax.vmap(lambda key, state: memory.sample(key, state, 32, 0.4), (0, None)))
+        text = sample.lower(jax.random.split(KEY, 5), state).compile().as_text() or ""
+        return text.count("direction=LE")
+
+    assert comparisons(1) == comparisons(6) > 0
+
+
 @pytest.mark.slow
 @pytest.mark.light
 @settings(max_examples=15, deadline=None)

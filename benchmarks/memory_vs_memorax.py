@@ -24,8 +24,9 @@ RUNS = {
     "ppo MemoryLength-bsuite": 65_536,
     "r2d2 CartPole-v1": 32_768,
     "r2d2 MemoryLength-bsuite": 16_384,
+    "r2d2_flashbax CartPole-v1": 32_768,
 }
-"""Environment steps of each training run."""
+"""Environment steps of each training run. r2d2_flashbax: memorax's learner has flashbax's replay, ours is the same."""
 
 PEER_TASKS = {"MemoryLength-bsuite": "MemoryChain-bsuite"}
 """gymnax's names; both tasks remember one bit for ten steps."""

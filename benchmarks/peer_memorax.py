@@ -15,6 +15,7 @@ from common import time_seeds
 
 def agent_of(algo: str, task: str, cell: str, total_steps: int) -> Any:
     """Memorax's agent at the settings of `memory_vs_memorax.py`."""
+    import flashbax  # pyright: ignore[reportMissingImports]
     import flax.linen as nn
     import optax
     from memorax import algorithms, buffers  # pyright: ignore[reportMissingImports]
@@ -79,21 +80,29 @@ def agent_of(algo: str, task: str, cell: str, total_steps: int) -> Any:
         sequence_length=30,
         n_step=3,
     )
+    replay = dict(
+        sample_batch_size=config.batch_size,
+        sample_sequence_length=config.sequence_length,
+        add_batch_size=config.num_envs,
+        priority_exponent=config.priority_exponent,
+    )
+    if algo == "r2d2_flashbax":
+        steps = config.buffer_size // config.num_envs
+        buffer = flashbax.make_prioritised_trajectory_buffer(
+            period=1, min_length_time_axis=config.sequence_length, max_length_time_axis=steps, **replay
+        )
+    else:
+        least = config.batch_size * config.sequence_length
+        buffer = buffers.make_prioritised_episode_buffer(
+            max_length=config.buffer_size, min_length=least, add_sequences=True, **replay
+        )
     return algorithms.R2D2(
         config,
         env,
         env_params,
         q_network=Network(features, torso, heads.DiscreteQNetwork(num_actions)),
         optimizer=optax.chain(optax.clip_by_global_norm(40.0), optax.adam(1e-3, eps=1e-5)),
-        buffer=buffers.make_prioritised_episode_buffer(
-            max_length=config.buffer_size,
-            min_length=config.batch_size * config.sequence_length,
-            sample_batch_size=config.batch_size,
-            sample_sequence_length=config.sequence_length,
-            add_batch_size=config.num_envs,
-            add_sequences=True,
-            priority_exponent=config.priority_exponent,
-        ),
+        buffer=buffer,
         epsilon_schedule=optax.linear_schedule(1.0, 0.05, total_steps // 2),
         beta_schedule=optax.constant_schedule(config.importance_sampling_exponent),
     )

@@ -9,7 +9,9 @@ import jaxrl
 from jaxrl.algos import cpl, p_iql
 from jaxrl.data import preferences
 
-STEPS, PAIRS, LENGTH, SHARE, UPDATES, EPISODES = 20_000, 2_000, 16, 0.5, 4_000, 50
+STEPS, PAIRS, LENGTH, UPDATES, EPISODES = 20_000, 2_000, 16, 4_000, 50
+SHARES = {"Pendulum": 0.5, "point maze": 0.5, "point maze, more of the oracle": 0.75}
+"""Of steps of the data in which the oracle acts."""
 SMALL = dict(num_updates=100, batch_size=32, hidden=(64, 64))
 LEARNERS = {
     "cpl": (cpl, cpl.Hyper(learning_rate=3e-4, cloning_steps=1_000, warmup_steps=100)),
@@ -20,7 +22,7 @@ LEARNERS = {
 
 def compared(task, labels):
     """Preferences of the task's data, error-free, by minus the regret or by the return."""
-    steps, values = oracle.data(task, STEPS, SHARE, 0)
+    steps, values = oracle.data(task, STEPS, SHARES[task], 0)
     first = preferences.uniform_queries(np.random.default_rng(0), steps, PAIRS, LENGTH)
     by = (oracle.GAMMA, values) if labels == "regret" else (1.0, None)
     score, apart = (of(steps, first, LENGTH, *by) for of in (preferences.scores, preferences.rounding))

@@ -146,4 +146,4 @@ def data(name, steps, share, seed):
     )
 
 
-TASKS = {"Pendulum": pendulum, "point maze": maze}
+TASKS = {"Pendulum": pendulum, "point maze": maze, "point maze, more of the oracle": maze}

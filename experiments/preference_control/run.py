@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import oracle
-from compared_learners import EPISODES, LEARNERS, SHARE, judged_on, learned
+from compared_learners import EPISODES, LEARNERS, SHARES, judged_on, learned
 
 from jaxrl.host.data.recording import returns_of
 from jaxrl.host.run.run_folder import environment_of_run
@@ -58,7 +58,7 @@ def main():
                 ),
                 4,
             )
-            for who, share in (("random", 0.0), ("behaviour", SHARE), ("oracle", 1.0))
+            for who, share in (("random", 0.0), ("behaviour", SHARES[task]), ("oracle", 1.0))
         }
         print(task, results["who"][task], flush=True)
     for setting in [x for x in SETTINGS if "/".join(x) not in results["rows"] and re.search(args.only, "/".join(x))]:

@@ -89,6 +89,13 @@ class Hyper:
     max_grad_norm: jax.Array = 1e6
 
 
+def of_one_step(params: Any) -> Any:
+    """Params with a time limit of one step; where a wrapper's take theirs from the task inside, inside."""
+    if "max_steps" not in {field.name for field in dataclasses.fields(params)}:
+        return params.replace(env=of_one_step(params.env))
+    return params.replace(max_steps=jnp.ones_like(params.max_steps))
+
+
 def masked(output: Array, obs: Any, observation_space: Space) -> Array:
     """Logits, where the observation's action mask, if it has one, forbids actions."""
     mask = split_observation(obs, observation_space)[2]
@@ -172,7 +179,7 @@ class OutcomeLearner(Learner):
 
         def outputs(key: Array) -> tuple[Any, Any]:
             params = self.venv.default_params  # without a time limit here, though the params of a run may have one
-            state = self.init(key, None, params.replace(max_steps=jnp.ones_like(params.max_steps)))
+            state = self.init(key, None, of_one_step(params))
             action, _ = self.act(self.policy(state), key, state.obs, self.initial_carry((n,)), greedy=True)
             return action, jnp.zeros(0)
 

@@ -23,7 +23,7 @@ from jaxrl.nn.optim import optimizer_of
 from jaxrl.off_policy.outcomes import action_loss
 from jaxrl.spaces import Box, Dict, Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
-from jaxrl.wrappers import PreviousActionReward
+from jaxrl.wrappers import LearnedReward, PreviousActionReward
 
 KEY = jax.random.key(0)
 SGD = optimizer_of(optax.sgd)
@@ -300,6 +300,21 @@ class Recorded:
     def apply(self, weights, obs, outcome):
         self.seen.append(outcome)
         return jnp.broadcast_to(weights, (*outcome.shape, 2))
+
+
+@pytest.mark.parametrize("module", [rvs, dt])
+def test_learns_where_a_wrapper_takes_the_limit_from_the_task_inside(module):
+    """`LearnedReward`'s params have no limit of their own, and what is paid is the learned reward."""
+    task = LearnedReward(Line(goals=False), lambda weights, obs, action: weights * (2.0 * action - 1))
+    data = walks(4, goals=False)
+    sizes = {"width": 8, "layers": 1, "context": 4} if module is dt else {"hidden": (8,)}
+    replay = datasets.windows(data, Discrete(2), 4 if module is dt else 1)
+    algo = module.make(task, module.Config(outcome="return", **sizes), replay=replay)
+    on = task.on(Line(goals=False).default_params, 5.0)
+    state, _ = algo.update(algo.init(KEY, None, on))
+    found = evaluate(algo, algo.policy(state), KEY, algo.venv.env, on, num_episodes=4)
+    assert found.lengths.tolist() == [8.0] * 4
+    assert np.all(np.abs(found.returns) <= 40) and np.all(found.returns % 5 == 0)
 
 
 def test_a_transformer_refuses_more_steps_than_it_tells_apart():

@@ -114,8 +114,8 @@ def main() -> None:
                     continue
                 first = sum(len(process["returns"]) for process in sides["jaxrl"])
                 seeds = [str(first + i) for i in range(args.seeds)]
-                peer = "--algo", algo, "--task", PEER_TASKS.get(task, task), "--cell", cell
-                peer = *peer, "--total-steps", str(RUNS[run]), "--seeds", *seeds
+                peer = ["--algo", algo, "--task", PEER_TASKS.get(task, task), "--cell", cell]
+                peer += ["--total-steps", str(RUNS[run]), "--seeds", *seeds]
                 theirs = run_driver(args.peer_python, "peer_memorax.py", *peer)
                 ours = run_driver(sys.executable, "memory_vs_memorax.py", "--own", algo, task, cell, *seeds)
                 sides["memorax"].append(theirs)

@@ -60,6 +60,12 @@ again = linear_q.measure(3, 16, "Q-learning without an end", 10)["error"]
 again, stored = (np.log10(x) for x in (again, r["LinearQ"][name]["error"]))  # a few are thousands of times the others
 """
     ),
+    "bilevel_preferences": Cell(
+        """
+again = np.log(run.queries("random", "error-free", "kept", False, 0.1, range(10))[0])
+stored = np.log(r["rows"]["random/error-free/kept/without"]["queries"])
+"""
+    ),
     "bq_nco": Cell(
         """
 import rests

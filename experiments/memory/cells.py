@@ -6,6 +6,7 @@ Goes on where it was stopped: a row of cells.json is measured once for its setti
 """
 
 import argparse
+import dataclasses
 import fnmatch
 import json
 from pathlib import Path
@@ -20,6 +21,7 @@ from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import iqm
 from jaxrl.nn.cells import CELLS
 from jaxrl.wrappers import PreviousActionReward
+from jaxrl.wrappers.base import Wrapper
 
 HERE = Path(__file__).parent
 WINDOWS = {"attention": 64, "frames": 3}
@@ -46,11 +48,22 @@ TASKS = {
     "RepeatPreviousEasy-v0": Task(1_000_000, 51, 1, 52, 0.9),
     "AutoencodeEasy-v0": Task(1_000_000, 103, 1, 104, 0.9),
     "CountRecallEasy-v0": Task(1_000_000, 51, 1, 52, 0.9),
-    "RockSample-5-5-v0": Task(3_000_000, 64, 35, 200, 0.99, 0.4, EXPLORES),
+    "RockSample-5-5-v0": Task(3_000_000, 64, 35, 200, 0.99, 0.5, EXPLORES),
     "CompassWorld-v0": Task(500_000, 64, 1, 200),
     "CartPole-P-v0": Task(500_000, 64, 500, 500),
     "CartPole-V-v0": Task(500_000, 64, 500, 500),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Discounted(Wrapper):
+    """Pays gamma^t times the reward of step t."""
+
+    gamma: float = 1.0
+
+    def transition(self, key, state, action, params):
+        out = self.env.transition(key, state, action, params)
+        return out._replace(reward=self.gamma**state.time * out.reward)
 
 
 def settings(task: Task, cell: str) -> tuple[dict, dict]:
@@ -60,8 +73,8 @@ def settings(task: Task, cell: str) -> tuple[dict, dict]:
     return config, {"gamma": task.gamma, "ent_coef": task.ent_coef, "anneal_steps": task.steps, **task.hyper}
 
 
-def measure(id: str, task: Task, cell: str, seeds: int) -> list[float]:
-    """Returns of the final policies, greedy, 256 episodes a seed."""
+def measure(id: str, task: Task, cell: str, seeds: int) -> dict[str, list[float]]:
+    """Returns of the final policies, greedy, 256 episodes a seed, and those discounted."""
     env, params = jaxrl.make(id)
     env = PreviousActionReward(env)
     config, hyper = settings(task, cell)
@@ -72,9 +85,11 @@ def measure(id: str, task: Task, cell: str, seeds: int) -> list[float]:
         train_key, eval_key = jax.random.split(key)
         state, _ = jaxrl.train(algo, train_key, task.steps, ppo_rnn.Hyper(**hyper), params)
         how = {"num_episodes": 256, "max_steps": task.cap, "greedy": True}
-        return evaluate(algo, algo.policy(state), eval_key, env, params, **how).returns.mean()
+        policy, seen = algo.policy(state), (env, Discounted(env, gamma=task.gamma))
+        return [evaluate(algo, policy, eval_key, x, params, **how).returns.mean() for x in seen]
 
-    return [round(float(run(key)), 3) for key in jax.random.split(jax.random.key(0), seeds)]
+    found = [[round(float(x), 3) for x in run(key)] for key in jax.random.split(jax.random.key(0), seeds)]
+    return dict(zip(("returns", "discounted"), map(list, zip(*found, strict=True)), strict=True))
 
 
 def main() -> None:
@@ -89,12 +104,12 @@ def main() -> None:
         for cell in args.cells if fnmatch.fnmatch(id, args.only) else ():
             told = json.loads(json.dumps([task.steps, args.seeds, *settings(task, cell)]))
             if found.get(id, {}).get(cell, {}).get("settings") != told:
-                returns = measure(id, task, cell, args.seeds)
+                scored = measure(id, task, cell, args.seeds)
                 found = json.loads(path.read_text()) if path.exists() else {}
-                row = {"returns": returns, "settings": told, "where": environment_of_run()}
+                row = {**scored, "settings": told, "where": environment_of_run()}
                 found.setdefault(id, {})[cell] = row
                 path.write_text(json.dumps(found, indent=1) + "\n")
-                print(id, cell, returns, flush=True)
+                print(id, cell, scored, flush=True)
     print("| task | best | " + " | ".join(CELLS) + " |\n|" + "---|" * (len(CELLS) + 2))
     for id, task in TASKS.items():
         now = {cell: json.loads(json.dumps([task.steps, args.seeds, *settings(task, cell)])) for cell in CELLS}

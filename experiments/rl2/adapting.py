@@ -2,7 +2,8 @@
 
     python experiments/rl2/adapting.py [--only "corridor, 2 ends" ...] [--methods RL^2] [--seeds 10] [--again]
 
-Beside it learns PPO without memory, which sees the environment alone. `tasks.py` has the families. Writes adapting.json
+Beside it learns PPO without memory, which sees the environment alone. The memory is a GRU, or by `--methods "RL^2, s5"`
+another cell. `tasks.py` has the families. Writes adapting.json
 and adapting.png beside this file and prints the table of README.md. What adapting.json has is not run but with --again.
 """
 
@@ -39,6 +40,7 @@ TRIALS, TESTS = 4, 1024
 SHAPE: Any = {"num_envs": 128, "num_epochs": 2, "num_minibatches": 4}
 HYPER: Any = {"learning_rate": 2e-3, "gamma": 0.97, "gae_lambda": 0.9, "ent_coef": 0.01}
 METHODS = ("RL^2", "no memory")
+BY_CELL = tuple(f"RL^2, {cell}" for cell in ("lstm", "min_gru", "lru", "s5", "linear_attention"))
 CONTROL_STEPS = 400_000  # at most, of the policy without memory
 TOLD = ("previous_action", "previous_reward", "begins")
 
@@ -59,8 +61,9 @@ def learner(method: str, task: Task):
     """`(algorithm, hyper)`."""
     shape = {**SHAPE, "num_steps": min(TRIALS * task.limit, 100), **task.config}
     hyper = {**HYPER, **task.hyper}
-    if method == "RL^2":
-        shape = {"hidden": (), "rnn_size": 48, "shared": True, **shape}
+    if method.startswith("RL^2"):
+        cell = method.removeprefix("RL^2").removeprefix(", ") or "gru"
+        shape = {"hidden": (), "rnn_size": 48, "shared": True, "rnn": cell, **shape}
         algo = rl2.make(task.env, rl2.Config(**shape, episodes=TRIALS), task_fn=task.draw)
         return algo, rl2.Hyper(**hyper)
     shape = {k: v for k, v in shape.items() if k not in ("rnn_size", "hidden", "shared")}
@@ -120,7 +123,7 @@ def row(values: Any) -> list[float]:
 
 def measure(name: str, method: str, seeds: int, first: int = 0) -> dict:
     task = tasks()[name]
-    if method != "RL^2":
+    if method == "no memory":
         task = task._replace(steps=min(task.steps, CONTROL_STEPS))
     trials, curves, begin = [], [], time.process_time()
     params = strongly_typed(TrialParams(task.params, jnp.int32(TRIALS)))
@@ -155,7 +158,7 @@ def table(report: dict) -> None:
     print("| tasks | policy | first trial | 2 | 3 | last trial | last - first | best search | best | M steps | CPU s |")
     print("|" + "---|" * 11)
     for name, found in report.items():
-        for method in METHODS:
+        for method in (METHODS[0], *BY_CELL, METHODS[1]):
             if method not in found:
                 continue
             trials = np.array(found[method]["trials"])
@@ -194,7 +197,7 @@ def main() -> None:
     names = list(tasks())
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=names, choices=names)
-    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS + BY_CELL)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--again", action="store_true", help="also what adapting.json has")
     args = parser.parse_args()

@@ -22,6 +22,24 @@ TITLES = {
 }
 SOLVED = 0.95
 """Normalized, of ours over a reference: what is below is a challenge."""
+NOT_RUN = {
+    "Ant-v5": "over 11 minutes",
+    "Brax-ant": "5 minutes",
+    "Brax-halfcheetah": "6 minutes",
+    "Brax-hopper": "2 minutes",
+    "Brax-walker2d": "3 minutes",
+    "Brax-humanoid": "not timed",
+    "Brax-humanoidstandup": "not timed",
+    "Brax-pusher": "not timed",
+    "PerfectMaze101-v0": "not timed",
+    "PointMazeGiant-v0": "not timed",
+    "PointMazeLarge-v0": "not timed",
+    "PointMazeMedium-v0": "not timed",
+    "PointMazeTeleport-v0": "not timed",
+}
+"""Ids that no learner was run on, for want of CPU time: that of one seed of the recipe."""
+SETTINGS = """What differs from the algorithm's defaults; `jaxrl train ENV` starts from them. Steps and seeds are in the
+rows above. Rows of [results](results.md) name there what else they changed."""
 PROSE = """# Scores of record
 
 What random actions get on every environment id, what counts as good, and what our learners got: returns of episodes,
@@ -56,9 +74,11 @@ nothing better than random is on record. Ids of an extra that was not installed 
 - **ours**: IQM and 95 % interval over seeds (of three seeds from the least to the greatest), the best algorithm of
   [results](results.md) where several were run, else that of the family's recipe; in brackets normalized
 
-A usual controller that is not above random actions, with intervals apart, is no reference.
+A usual controller that is not above random actions, with intervals apart, is no reference. The number after an
+algorithm is that of [its settings](#settings-of-ours).
 
 {totals}
+{missing}
 
 ## What is unsolved here
 
@@ -85,7 +105,8 @@ def page() -> str:
     hours = sum(record.ours.about["seconds"] * record.ours.about["seeds"] for record in ours) / 3600
     totals = f"All scores of ours together took {hours:.1f} hours of one core, compiling not counted."
     counts = {"total": len(records), "known": known, "ours": len(ours), "open": unknown}
-    lines = [PROSE.format(**counts, totals=totals, unsolved="\n".join(unsolved(records)))]
+    lines = [PROSE.format(**counts, totals=totals, missing=missing(records), unsolved="\n".join(unsolved(records)))]
+    numbers = {words: number for number, words in enumerate(sorted({settings(record) for record in ours}), 1)}
     table = tomllib.loads(scores.FILE.read_text())
     for kind in ("random", "reference", "ours"):
         stale = [id for id, rows in table.items() if kind in rows and hashes.stale(id, kind, rows)]
@@ -97,8 +118,30 @@ def page() -> str:
         if drawn := draw(family, of):
             lines += [f"![normalized returns of {family}, {len(of)} ids](media/scores/{drawn.name})", ""]
         lines += ["| id | cap | random | reference | ours |", "|---|---|---|---|---|"]
-        lines += [cells(record) for record in of] + [""]
-    return "\n".join(lines)
+        lines += [cells(record, numbers) for record in of] + [""]
+    lines += ["## Settings of ours", "", SETTINGS, "", "| | algorithm | settings |", "|---|---|---|"]
+    lines += [f"| {number} | {algo} | {words} |" for (algo, words), number in numbers.items()]
+    return "\n".join(lines) + "\n"
+
+
+def missing(records: list[scores.Record]) -> str:
+    """Which ids have no score of ours, and why."""
+    ids = {record.id for record in records if record.ours is None}
+    if unknown := ids - NOT_RUN.keys():
+        raise ValueError(f"No score of ours and no reason in NOT_RUN: {', '.join(sorted(unknown))}.")
+    said = [f"{id} ({NOT_RUN[id]})" for id in sorted(ids, key=str.lower)]
+    why = "No learner was run on these for want of CPU time (in brackets that of a seed, without compiling)"
+    return f"\n{why}: {', '.join(said)}.\n" if said else ""
+
+
+def settings(record: scores.Record) -> tuple[str, str]:
+    """The algorithm of ours, and the settings that it started from, where they are not its defaults."""
+    assert record.ours is not None
+    found = registry.settings(record.ours.what, record.id)
+    assert found is not None
+    words = [f"`{name}={value!r}`" for part in (found.config, found.hyper) for name, value in part.items()]
+    wrap = [f"`--wrap {name}`" for name in found.wrap]
+    return record.ours.what, ", ".join(wrap + words) or "defaults"
 
 
 def unsolved(records: list[scores.Record]) -> list[str]:
@@ -152,7 +195,7 @@ def draw(family: str, records: list[scores.Record]) -> Path | None:
     return file
 
 
-def cells(record: scores.Record) -> str:
+def cells(record: scores.Record, numbers: dict[tuple[str, str], int]) -> str:
     low, high = record.random.interval
     random = f"{record.random.value:g} ({f'{low:g} to {high:g}' if low < high else 'always'})"
     reference = "" if record.reference is None else f"{record.reference.value:g}, {record.reference.what}"
@@ -160,7 +203,7 @@ def cells(record: scores.Record) -> str:
     if record.ours is not None:
         low, high = record.ours.interval
         normalized = "" if record.top is None else f" [{share(record):.2f}]"
-        about = record.ours.about
-        ours = f"{record.ours.value:g} ({low:g} to {high:g}){normalized}, {record.ours.what}, "
+        about, number = record.ours.about, numbers[settings(record)]
+        ours = f"{record.ours.value:g} ({low:g} to {high:g}){normalized}, {record.ours.what} ({number}), "
         ours += f"{about['steps']:,} steps, {about['seeds']} seeds"
     return f"| {record.id} | {record.cap} | {random} | {reference} | {ours} |"

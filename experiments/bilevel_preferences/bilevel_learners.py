@@ -18,11 +18,12 @@ MOST_WEIGHT = 10.0  # of an old pair in the cross term
 
 
 def sampled_loss(weights, task, pairs, labels, chances, counted, cross):
-    """Of pairs (n, 2), numbers of steps: a function whose derivative is that of `parl.upper_loss`, estimated.
+    """Of pairs (n, 2), numbers of steps: a function whose derivative estimates that of `parl.upper_loss`.
 
-    Of the loss the derivative is that of the pairs that are `counted` (n,). The cross term is by the score function,
-    the sum of (loss - its mean) times d log(rho(x) rho(y)), where a pair drawn by an older policy weighs as much as the
-    present one would draw it more often than `chances` (n,), the chance then.
+    Of the loss the derivative is that of the pairs that are `counted` (n,), old ones unweighted. The cross term is by
+    the score function, the sum of (loss - its mean) times d log(rho(x) rho(y)), where a pair drawn by an older policy
+    weighs as much as the present one would draw it more often than `chances` (n,), the chance then. As the mean is that
+    of the same pairs, the term is a share 1/n too small in expectation: of four new pairs a quarter.
     """
     reward = task.features @ weights
     margin = reward.reshape(-1)[pairs[:, 1]] - reward.reshape(-1)[pairs[:, 0]]

@@ -62,8 +62,8 @@ again, stored = (np.log10(x) for x in (again, r["LinearQ"][name]["error"]))  # a
     ),
     "bilevel_preferences": Cell(
         """
-again = np.log(run.queries("random", "error-free", "kept", False, 0.1, range(10))[0])
-stored = np.log(r["rows"]["random/error-free/kept/without"]["queries"])
+again = np.log(run.queries("grid", "error-free", "kept", True, 0.03, range(10))[0])
+stored = np.log(r["rows"]["grid/error-free/kept/with"]["queries"])
 """
     ),
     "bq_nco": Cell(
@@ -269,6 +269,13 @@ id = "MemoryAllocation-A-v0"
 again, stored = [run.judged(id, rule) for rule in run.RULES.values()], list(r["rows"][id].values())
 """,
         tolerance=1e-4,
+    ),
+    "model_based": Cell(
+        """
+arm = "SAC, 1 gradient step"
+again = [run.program(arm)(jax.random.key(seed))[0][-1] for seed in range(3)]
+stored = [returns[-1] for returns in r[arm]["returns"]]
+"""
     ),
     "model_generalization": Cell(
         """

@@ -3,6 +3,7 @@
 import ast
 import fnmatch
 import tomllib
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -129,6 +130,30 @@ def test_the_hash_of_a_learner_sees_its_code_and_its_settings(of_study):
     assert not code.other_code(id, {"ours": {**row, "learner": f"0-{of_settings}0"}})
     assert not code.other_code(id, {"ours": {**row, "learner": f"0-{of_settings}", "code": "0"}})
     assert code.LEARNERS + ".on_policy.ppo" in code.imports(code.LEARNERS + ".on_policy.ppo_rnn", code.LEARNERS)
+
+
+def test_rows_are_kept_where_the_fingerprints_are(of_study, monkeypatch, tmp_path):
+    """`run.py same`: not without a stored fingerprint, not where it differs, and else with the hash of now."""
+    code, run = of_study("scores", "hashes", "run")
+    id = "TMaze-v0"
+    now = code.of_learner(*code.learner(id))
+    old = f"00000000-{now.split('-')[1]}"
+    ours = {"what": "ppo_rnn", "value": 1.0, "code": code.of(id), "learner": old}
+    table, answer = {id: {"cap": 9, "random": {}, "ours": ours}}, 1
+    for name in ("again.json", "drawn.json"):
+        (tmp_path / name).write_text(f'{{"learner": "{old}"}}')
+    monkeypatch.setattr(run, "HERE", tmp_path)
+    monkeypatch.setattr(run, "read", lambda: table)
+    monkeypatch.setattr(run, "write", lambda table: None)
+    monkeypatch.setattr(run.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=answer))
+    with pytest.raises(SystemExit, match="no stored fingerprint"):
+        run.keep("not_an_algorithm")
+    with pytest.raises(SystemExit, match="computes other numbers"):
+        run.keep("ppo_rnn")
+    assert ours["learner"] == old
+    answer = 0
+    run.keep("ppo_rnn")
+    assert ours["learner"] == now and now in (tmp_path / "drawn.json").read_text()
 
 
 def test_every_id_has_a_recipe_that_its_algorithm_takes():

@@ -348,6 +348,7 @@ class _PPORNN:
         net = nets.net(state.weights, state.optimizer, self.optimizer)
         net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches, sequences=True)
         shown = {"explained_variance": explained_variance(target, rollout.value), "learning_rate": learning_rate}
+        shown["ent_coef"] = hyper.ent_coef
         state = state.replace(key=key, weights=net.weights, optimizer=net.state)
         return state, {**rollout.ends.metrics(), **report, **shown}
 

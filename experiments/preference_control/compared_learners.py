@@ -20,10 +20,10 @@ LEARNERS = {
 }
 
 
-def compared(task, labels):
-    """Preferences of the task's data, error-free, by minus the regret or by the return."""
+def compared(task, labels, pairs=PAIRS):
+    """So many preferences of the task's data, error-free, by minus the regret or by the return."""
     steps, values = oracle.data(task, STEPS, SHARES[task], 0)
-    first = preferences.uniform_queries(np.random.default_rng(0), steps, PAIRS, LENGTH)
+    first = preferences.uniform_queries(np.random.default_rng(0), steps, pairs, LENGTH)
     by = (oracle.GAMMA, values) if labels == "regret" else (1.0, None)
     score, apart = (of(steps, first, LENGTH, *by) for of in (preferences.scores, preferences.rounding))
     label = np.asarray(preferences.labels(jax.random.key(0), jnp.asarray(score, jnp.float32), rounding=apart))

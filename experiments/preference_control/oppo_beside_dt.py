@@ -26,9 +26,8 @@ ROWS += ["none/0/dt on true rewards"]
 def measure(labels, pairs, name, row, seeds):
     """The row with the seeds that it has not yet."""
     env, params = study.judged_on(TASK)
-    study.PAIRS = int(pairs)
     began = time.process_time()
-    found = None if labels == "none" else study.compared(TASK, labels)
+    found = None if labels == "none" else study.compared(TASK, labels, int(pairs))
     keys = jax.random.split(jax.random.key(1), seeds)[len(row["returns"]) :]
     returns = [round(of_seed(key, name, found, env, params), 2) for key in keys]
     spent = row["cpu_seconds"] + time.process_time() - began

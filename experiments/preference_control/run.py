@@ -30,10 +30,15 @@ def table(results):
             labels = ("regret",) if name == "cloning" else ("regret", "return")
             rows = [results["rows"].get(f"{task}/{x}/{name}") for x in labels]
             if None not in rows:
-                cells = (
+                cells = [
                     f"{np.mean(row['returns']):.4g} ({min(row['returns']):.4g} to {max(row['returns']):.4g})"
                     for row in rows
-                )
+                ]
+                if task != "Pendulum":  # steps of the seeds that arrive
+                    arrived = [np.compress(np.array(row["returns"]) > 0, row.get("lengths", [])) for row in rows]
+                    cells = [
+                        x + (f", {y.mean():.0f} steps" if y.size else "") for x, y in zip(cells, arrived, strict=True)
+                    ]
                 print(f"| {task} | {name} | {' | '.join(cells)} |")
         if task in results["who"]:
             print(task, results["who"][task])

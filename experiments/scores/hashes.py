@@ -69,7 +69,7 @@ def other_code(id: str, rows: dict[str, Any]) -> bool:
     if "learner" not in row or row["code"] != of(id):
         return False
     was, now = row["learner"].split("-"), of_learner(*learner(id)).split("-")
-    return row["what"] == learner(id)[0] and was[0] != now[0] and was[1] == now[1]
+    return row["what"] == learner(id)[0] and was[0] != now[0] and was[1:] == now[1:]
 
 
 @functools.cache

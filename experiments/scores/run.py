@@ -39,7 +39,8 @@ from jaxrl.host.cli.experiment import ENDLESS
 from jaxrl.host.data.recording import at_random
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 RESULTS = ROOT / "experiments" / "results" / "results.json"
 BATCH, MOST, SECONDS = 64, 2048, 3
 """Episodes at once; at most in all; no further batch after so many seconds."""
@@ -226,16 +227,27 @@ def learned_score(id: str) -> dict:
 
 
 def keep(algo: str) -> None:
-    """Renews the hashes of rows whose algorithm has other code, and computes what is stored of it, bit by bit."""
+    """Renews the hashes of rows whose algorithm has other code, and computes what is stored of it (`fingerprints.py`:
+    small learners, to a relative 1e-9), with the settings of these cases.
+    """
     table = read()
     ids = [id for id, rows in table.items() if hashes.other_code(id, rows) and rows["ours"]["what"] == algo]
     cases = [algo, *(f"{algo}{mark}*" for mark in "+@")]
+    stored = json.loads((ROOT / "tests" / "golden" / "fingerprints.json").read_text())["cases"]
+    if not any(fnmatch.fnmatchcase(x, case) for x in stored for case in cases):
+        raise SystemExit(f"{algo} has no stored fingerprint: measure its rows again.")
     command = [sys.executable, "tools/fingerprints.py", "compare", "tests/golden/fingerprints.json", "--only", *cases]
     if ids and subprocess.run(command, cwd=ROOT).returncode:
         raise SystemExit(f"{algo} computes other numbers than before: measure its rows again.")
+    changed = {table[id]["ours"]["learner"]: hashes.of_learner(*hashes.learner(id)) for id in ids}
     for id in ids:
-        table[id]["ours"]["learner"] = hashes.of_learner(*hashes.learner(id))
+        table[id]["ours"]["learner"] = changed[table[id]["ours"]["learner"]]
     write(table)
+    for file in (HERE / "again.json", HERE / "drawn.json"):  # rows of the same learners
+        words = file.read_text()
+        for old, new in changed.items():
+            words = words.replace(f'"{old}"', f'"{new}"')
+        file.write_text(words)
     print(f"{len(ids)} rows of {algo} are kept")
 
 

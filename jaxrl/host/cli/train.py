@@ -326,8 +326,10 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     processes.agree(lambda: words)
     run["eval_max_steps"] = episode_cap(judged_on, run["eval_max_steps"])
     total = run["total_steps"]
-    if 0 < int(getattr(hyper, "anneal_steps", 0)) < total:  # as integers of Python: `total` may be beyond 32 bits
-        print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
+    for name, what in (("anneal_steps", "the learning rate"), ("ent_anneal_steps", "the weight of the entropy")):
+        ends = int(getattr(hyper, name, 0))  # as integers of Python: `total` may be beyond 32 bits
+        if 0 < ends < total:
+            print(f"{what} ends at step {ends} of {total} (--hyper.{name.replace('_', '-')})", file=sys.stderr)
     ends = int(hyper.lifetime) * algo.steps_per_update if hasattr(hyper, "lifetime") else total
     if ends < total:  # what a rule schedules stays as it is then
         print(f"the life that the rule is told of ends at step {ends} of {total} (--hyper.lifetime)", file=sys.stderr)

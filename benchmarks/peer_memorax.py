@@ -115,6 +115,7 @@ def main() -> None:
     parser.add_argument("--cell", required=True)
     parser.add_argument("--total-steps", type=int, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
+    parser.add_argument("--starts", action="store_true", help="instead: at which steps R2D2's sequences begin")
     args = parser.parse_args()
 
     import jax
@@ -122,6 +123,12 @@ def main() -> None:
 
     agent = agent_of(args.algo, args.task, args.cell, args.total_steps)
     warmup = getattr(agent.cfg, "learning_starts", 0)
+    if args.starts:  # of 256 draws, after 150 steps of each environment
+        key, state = agent.warmup(*agent.init(jax.random.key(0)), 150 * agent.cfg.num_envs)
+        draw = jax.vmap(lambda key: agent.buffer.sample(state.buffer_state, key).indices)
+        steps = draw(jax.random.split(key, 8)) % (agent.cfg.buffer_size // agent.cfg.num_envs)
+        print(json.dumps(jnp.unique(steps).tolist()))
+        return
 
     def train(key):
         key, state = agent.init(key)

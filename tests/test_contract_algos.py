@@ -493,13 +493,14 @@ SETUPS = {
         )
         for name, config in {"flow_bc": dict(num_flow_steps=3), "ddpm_bc": dict(num_diffusion_steps=3)}.items()
     },
-    # Critics act, so they see nothing privileged.
+    # Critics act, so they see nothing privileged. No noise explores, so all steps are kept: once all that is stored
+    # lies at the box's edge, nothing leads back.
     "expo": off_policy_setup(
-        dict(num_critics=2, num_samples=4, num_edits=4, num_diffusion_steps=3, layer_norm=False),
+        dict(num_critics=2, num_samples=4, num_edits=4, num_diffusion_steps=3, layer_norm=False, buffer_size=8192),
         tau=0.05,
         alpha=1e-3,
         alpha_learning_rate=1e-4,
-        edit_scale=0.5,
+        edit_scale=0.2,
     )._replace(probes=lambda probe: probe.kind == "box" and not isinstance(probe, Privileged)),
     # Bins of 3^3 cells; both act by what sees no privileged part.
     "cqn": off_policy_setup(

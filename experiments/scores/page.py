@@ -131,7 +131,7 @@ def missing(records: list[scores.Record]) -> str:
     """Which ids have no score of ours, and why."""
     ids = {record.id for record in records if record.ours is None}
     said = [f"{id} ({NOT_RUN.get(id, 'not timed')})" for id in sorted(ids, key=str.lower)]
-    why = "No score of ours yet, for want of CPU time; in brackets that of a seed by a try, beside minutes of compiling"
+    why = "No score of ours yet, for want of CPU time; in brackets a seed's, by tries that are not kept"
     return f"\n{why}: {', '.join(said)}.\n" if said else ""
 
 

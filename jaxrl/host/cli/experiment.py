@@ -239,8 +239,9 @@ def experiment(
         "total_steps": total,
     }
     said = {word.split("=")[0].replace("_", "-") for word in args}
-    for name in ("anneal_steps", "ent_anneal_steps") if tuned and tuned is known and tuned.of_family else ():
-        if name in tuned.hyper and f"--hyper.{name.replace('_', '-')}" not in said:
+    as_long = tuned.hyper if tuned and tuned is known and tuned.of_family else {}
+    for name in ("anneal_steps", "ent_anneal_steps"):
+        if name in as_long and f"--hyper.{name.replace('_', '-')}" not in said:
             recipe["hyper"][name] = (total,) if several else total  # a family's schedule is as long as the run
     if wrap := getattr(parsed.run, "wrap", ()):
         recipe["wrap"] = list(wrap)

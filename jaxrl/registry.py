@@ -451,6 +451,7 @@ class Tuned(NamedTuple):
     hyper: dict[str, Any]
     of_family: bool = False  # tried on one or two ids for many
     wrap: tuple[str, ...] = ()  # words of `wrappers.wrapped`
+    env: dict[str, Any] = {}  # static settings of the environment, as `make` takes them
 
 
 def tuned(algo: str, env_id: str) -> Tuned | None:
@@ -488,5 +489,7 @@ def _toml(name: str) -> dict[str, Any]:
 
 def _tuned(row: dict[str, Any]) -> Tuned:
     # TOML has arrays where our configs, being hashable, have tuples.
-    config = {k: tuple(v) if isinstance(v, list) else v for k, v in row.get("config", {}).items()}
-    return Tuned(row["total_steps"], config, row.get("hyper", {}), wrap=tuple(row.get("wrap", ())))
+    config, env = (
+        {k: tuple(v) if isinstance(v, list) else v for k, v in row.get(part, {}).items()} for part in ("config", "env")
+    )
+    return Tuned(row["total_steps"], config, row.get("hyper", {}), wrap=tuple(row.get("wrap", ())), env=env)

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +35,10 @@ TASKS = (
     "MiniGrid-MultiRoom-N4-S5-v1",
     "MiniGrid-KeyCorridorS3R2-v0",
     "MiniGrid-MemoryS11-v0",
+    "MiniGrid-MemoryS13-v0",
 )
-LESSONS = {"MiniGrid-MemoryS11-v0": ("MiniGrid-MemoryS7-v0",)}  # trained on before
-VIEW = {name: {"encoding": "one_hot"} for name in ("MiniGrid-MemoryS7-v0", "MiniGrid-MemoryS11-v0")}
+MEMORY = ("MiniGrid-MemoryS7-v0", "MiniGrid-MemoryS13Random-v0")  # no hallway; then one of any length up to S13's
+LESSONS = {"MiniGrid-MemoryS11-v0": MEMORY, "MiniGrid-MemoryS13-v0": MEMORY}  # trained on before
 BONUS = 0.005
 EPISODES = 256
 POINTS = 25  # of a curve of success rates, of a quarter as many episodes
@@ -47,6 +48,7 @@ class Stage(NamedTuple):
     """A task to train on."""
 
     id: str
+    env: dict[str, Any]
     config: ppo_rnn.Config
     hyper: ppo_rnn.Hyper
     points: int  # of the curve
@@ -61,7 +63,7 @@ def stages_of(id: str) -> list[Stage]:
     for name, each in zip(names, settings, strict=True):
         config, points = ppo_rnn.Config(**each.config), round(POINTS * each.total_steps / total)
         updates = math.ceil(each.total_steps / (config.num_envs * config.num_steps) / points)
-        stages.append(Stage(name, config, ppo_rnn.Hyper(**each.hyper), points, updates))
+        stages.append(Stage(name, each.env, config, ppo_rnn.Hyper(**each.hyper), points, updates))
     return stages
 
 
@@ -73,12 +75,12 @@ def steps_of(stages: list[Stage]) -> np.ndarray:
 
 def measure(id: str, seeds: int, bonus: float) -> Iterator[tuple[dict, np.ndarray]]:
     """Train and evaluate one seed after the other: the result and success rates (seeds, POINTS) of those so far."""
-    env, params = jaxrl.make(id, **VIEW.get(id, {}))
     stages = stages_of(id)
+    env, params = jaxrl.make(id, **stages[-1].env)
     steps = steps_of(stages)
 
     def student(stage):
-        env, params = jaxrl.make(stage.id, **VIEW.get(stage.id, {}))
+        env, params = jaxrl.make(stage.id, **stage.env)
         trained = VisitBonus(env, "position", math.prod(env.shape), bonus) if bonus else env
         return ppo_rnn.make(trained, stage.config), params
 

@@ -34,6 +34,7 @@ def of(id: str) -> str:
 def of_learner(algo: str, settings: registry.Tuned) -> str:
     """Two hashes, `CODE-SETTINGS`: of the algorithm's files of `jaxrl.algos`, and of what it starts from."""
     words = [repr(sorted(part.items())) for part in (settings.config, settings.hyper)] + list(settings.wrap)
+    words += [repr(sorted(settings.env.items()))] if settings.env else []
     of_settings = hashlib.sha256("\n".join([str(settings.total_steps), *words]).encode()).hexdigest()[:8]
     return f"{of_code(algo)}-{of_settings}"
 

@@ -33,7 +33,7 @@ def learned(
     after each episode, as bandits' do, the episodes that it learned in. The seeds are `first` and those after it.
     """
     module = registry.get_algo(name)
-    env, params = jaxrl.make(id)
+    env, params = jaxrl.make(id, **settings.env)
     env = wrapped(env, settings.wrap)
     params, config = strongly_typed(params), module.Config(**settings.config)
     if int(np.max(np.asarray(params.max_steps))) == NO_LIMIT and cap == ENDLESS:

@@ -141,8 +141,9 @@ def settings(record: scores.Record) -> tuple[str, str]:
     found = registry.settings(record.ours.what, record.id)
     assert found is not None
     words = [f"`{name}={value!r}`" for part in (found.config, found.hyper) for name, value in part.items()]
-    wrap = [f"`--wrap {name}`" for name in found.wrap]
-    return record.ours.what, ", ".join(wrap + words) or "defaults"
+    seen = [f"`--env.{name.replace('_', '-')} {value}`" for name, value in found.env.items()]
+    seen += [f"`--wrap {name}`" for name in found.wrap]
+    return record.ours.what, ", ".join(seen + words) or "defaults"
 
 
 def unsolved(records: list[scores.Record]) -> list[str]:

@@ -399,6 +399,15 @@ def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
     assert params.battery is None and build(recipes[1])[3].battery is None
 
 
+def test_tuned_settings_of_an_environment_are_where_flags_begin(monkeypatch):
+    recipes = []
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
+    for flags in ("", " --env.encoding symbolic", " --no-tuned"):
+        good(f"train ppo_rnn MiniGrid-MemoryS7-v0{flags}")
+    assert [recipe["env_settings"]["encoding"] for recipe in recipes] == ["one_hot", "symbolic", "symbolic"]
+    assert build(recipes[0])[2].encoding == "one_hot"
+
+
 def test_numbers_of_a_model_are_factors(monkeypatch):
     recipes = []
     monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
@@ -419,7 +428,7 @@ def test_every_tuned_setting_exists():
         for env_id in rows:
             assert env_id in jaxrl.list_envs()
             tuned = registry.tuned(algo, env_id)
-            module.Config(**tuned.config), module.Hyper(**tuned.hyper)
+            module.Config(**tuned.config), module.Hyper(**tuned.hyper), jaxrl.make(env_id, **tuned.env)
             assert tuned.total_steps > 0
     assert registry.tuned("ppo", "Reacher-v0") is None
 

@@ -197,10 +197,10 @@ def experiment(
             f"{algo_name} chooses a student's levels: jaxrl {command} ppo {env_id} --curriculum {algo_name}"
         )
     module = registry.get_algo(algo_name)
-    env, params = registry.make(env_id)
     # What is tuned is tuned for acting.
     untuned = any(word == "--no-tuned" or word.split("=")[0] == "--dataset" for word in args)
     tuned = known = None if untuned else registry.settings(algo_name, env_id)
+    env, params = registry.make(env_id, **(tuned.env if tuned else {}))
     begin = named(args, "--from")[1] if hasattr(flags, "from_") else None
     recorded: tuple[str, ...] = ()
     if begin is not None and not begin.startswith("zoo:"):

@@ -94,14 +94,16 @@ class Learner(NamedTuple):
     """An algorithm with settings for a task."""
 
     name: str
-    algo: Algorithm  # its `venv.env` is the task inside of `wrap`
+    algo: Algorithm  # its `venv.env` is the task with `env_settings`, inside of `wrap`
     hyper: Any
     total_steps: int
     wrap: tuple[str, ...] = ()
+    env_settings: dict[str, Any] = {}
 
 
 def learner(env: Environment, algo: str = "auto") -> Learner:
-    """With the settings of the task's id (`registry.settings`), wrappers among them, else with defaults.
+    """With the settings of the task's id (`registry.settings`), wrappers and static settings of the task among them,
+    else with defaults.
 
     `auto` is the first algorithm that is tuned for it, and PPO where none is.
     """
@@ -111,8 +113,9 @@ def learner(env: Environment, algo: str = "auto") -> Learner:
     module, known = registry.get_algo(algo), registry.settings(algo, env.id)
     if known is None:
         return Learner(algo, module.make(env, module.Config()), module.Hyper(), STEPS)
-    made = module.make(wrapped(env, known.wrap), module.Config(**known.config))
-    return Learner(algo, made, module.Hyper(**known.hyper), known.total_steps, known.wrap)
+    seen: Any = dataclasses.replace(env, **known.env) if known.env else env
+    made = module.make(wrapped(seen, known.wrap), module.Config(**known.config))
+    return Learner(algo, made, module.Hyper(**known.hyper), known.total_steps, known.wrap, known.env)
 
 
 # ---- what returns are compared with
@@ -216,7 +219,7 @@ class _Learnt(NamedTuple):
 def _learnt(
     task: _Task, by: Learner, train_steps: int | None, random: float, key: Array, best_key: Array, say: Callable
 ) -> _Learnt:
-    name, algorithm, hyper, total, _ = by
+    name, algorithm, hyper, total, *_ = by
     total = total if train_steps is None else train_steps
     say(f"training {name} on {task.env.id} for {total} steps")
     train = jax.jit(lambda key, hyper: trained(algorithm, key, total, hyper, task.params))
@@ -297,8 +300,9 @@ def make(
         known = max(filter(None, (known, scripted)), key=lambda item: item[1])
     else:
         by = learner(env, algo)
-        if by.wrap:  # what the policies see is what is recorded
-            task, about["wrap"] = _Task(by.algo.venv.env, env_params), list(by.wrap)
+        if by.wrap or by.env_settings:  # what the policies see is what is recorded
+            task = _Task(by.algo.venv.env, env_params)
+            about |= {"wrap": list(by.wrap), "env_settings": dict(by.env_settings)}
         learnt = _learnt(task, by, train_steps, random, train_key, best_key, say)
         about["training"], known = learnt.about, (learnt.name, learnt.score)
         parts = _by_learner(task, learnt, name, share, num_steps, key, other_key)

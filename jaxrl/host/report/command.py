@@ -100,10 +100,10 @@ def _usual(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if not may_run(recipe):
             return none
         module = registry.get_algo(recipe["algo"])
-        env, params = registry.make(recipe["env_id"])
         # As cli.experiment: what is tuned is tuned for acting.
         tuned = "dataset" not in recipe and recipe.get("run", {}).get("tuned", True)
         known = registry.settings(recipe["algo"], recipe["env_id"]) if tuned else None
+        env, params = registry.make(recipe["env_id"], **(known.env if known else {}))
         of_rule = {name: recipe["config"][name] for name in OF_RULE} if recipe["algo"] == TAUGHT else {}
         config = module.Config(**(known.config if known else {}), **of_rule)
         if of_rule:

@@ -1,6 +1,7 @@
 """Datasets by recipe: what is recorded, of whom and how much, and the command that does it."""
 
 import contextlib
+import dataclasses
 import functools
 import io
 import json
@@ -131,7 +132,7 @@ def test_a_recipe_is_read_in_a_word():
 )
 def test_auto_is_what_is_tuned(id, algo):
     env, _ = jaxrl.make(id)
-    name, algorithm, hyper, total, _ = dataset_recipes.learner(env)
+    name, algorithm, hyper, total, *_ = dataset_recipes.learner(env)
     known = jaxrl.registry.settings(name, id)
     assert name == algo == algorithm.name and total == (known.total_steps if known else dataset_recipes.STEPS)
     assert all(getattr(hyper, field) == value for field, value in (known.hyper if known else {}).items())
@@ -142,6 +143,13 @@ def test_a_recipe_brings_its_wrappers():
     found = dataset_recipes.learner(env, "ppo_rnn")
     assert found.wrap == ("PreviousActionReward",)
     assert set(found.algo.venv.env.observation_space(params).spaces) == {"obs", "previous_action", "previous_reward"}
+
+
+def test_a_recipe_brings_the_static_settings_of_its_task():
+    env, params = jaxrl.make("MiniGrid-MemoryS7-v0")
+    found = dataset_recipes.learner(env, "ppo_rnn")
+    assert found.env_settings == {"encoding": "one_hot"}
+    assert found.algo.venv.env == dataclasses.replace(env, encoding="one_hot")
 
 
 def test_training_is_that_of_train():

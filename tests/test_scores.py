@@ -121,6 +121,7 @@ def test_the_hash_of_a_learner_sees_its_code_and_its_settings(of_study):
     assert once == code.of_learner("c51", settings._replace(config=dict(reversed(settings.config.items()))))
     assert once != code.of_learner("c51", settings._replace(total_steps=1))
     assert once != code.of_learner("c51", settings._replace(hyper={**settings.hyper, "gamma": 0.9}))
+    assert once != code.of_learner("c51", settings._replace(env={"encoding": "one_hot"}))
     assert once != code.of_learner("qr_dqn", settings)
     id = "TMaze-v0"
     row = {"what": "ppo_rnn", "code": code.of(id), "learner": code.of_learner(*code.learner(id))}
@@ -221,8 +222,8 @@ def test_each_recipe_makes_its_algorithm_on_a_task_of_each_pattern():
             ]
             first = next((id for id in ids if registry.family_algo(id) == row["algo"]), None)
             if first is not None:
-                env, settings = jaxrl.make(first)[0], registry.settings(row["algo"], first)
-                module = jaxrl.get_algo(row["algo"])
+                settings, module = registry.settings(row["algo"], first), jaxrl.get_algo(row["algo"])
+                env = jaxrl.make(first, **settings.env)[0]
                 assert env.num_agents > 1 or module.make(env, module.Config(**settings.config)).steps_per_update > 0
 
 

@@ -45,7 +45,7 @@ SIDE = 232  # pixels of a task in the sheet
 def episodes(num: int) -> list[np.ndarray]:
     """Frames of `num` episodes of a policy trained with the settings of experiments/minigrid/run.py."""
     settings = tuned("ppo_rnn", TASK)
-    env, params = jaxrl.make(TASK)
+    env, params = jaxrl.make(TASK, **settings.env)
     algo = ppo_rnn.make(VisitBonus(env, "position", math.prod(env.shape), BONUS), ppo_rnn.Config(**settings.config))
     train = jax.jit(lambda key: jaxrl.train(algo, key, settings.total_steps, ppo_rnn.Hyper(**settings.hyper), params))
     state, _ = train(jax.random.key(0))

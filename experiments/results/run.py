@@ -33,7 +33,7 @@ def measure(pair: str, seeds: int) -> tuple[dict, np.ndarray]:
     """Train and evaluate every seed of one row in one program; `(result, curves (seeds, POINTS))`."""
     row = ROWS[pair]
     module, settings = jaxrl.get_algo(row.algo), tuned(row.tuned or row.algo, row.env)
-    env, params = jaxrl.make(row.env)
+    env, params = jaxrl.make(row.env, **settings.env)
     params = strongly_typed(params.replace(**row.params))
     config = dataclasses.replace(module.Config(**settings.config), **row.config)
     algo, hyper = module.make(env, config), module.Hyper(**{**settings.hyper, **row.hyper})

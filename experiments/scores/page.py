@@ -83,7 +83,10 @@ algorithm is that of [its settings](#settings-of-ours).
 ## What is unsolved here
 
 Of ids that have a score of ours below; what has none has not been tried with a recipe yet, and is no less a challenge.
-A bandit's reference knows the best arm from the first round; who has to find it stays behind.
+A bandit's reference knows the best arm from the first round; who has to find it stays behind. Some are solved here
+with more than one recipe and one task, such as a bonus for visits, lessons or two learners:
+[MiniGrid's DoorKey-8x8, MultiRoom-N4-S5, KeyCorridorS3R2, MemoryS11 and MemoryS13](../experiments/minigrid/README.md),
+[the quadcopters' MultiHover and gate racing](../experiments/quadcopter/README.md).
 
 {unsolved}
 """
@@ -141,9 +144,9 @@ def settings(record: scores.Record) -> tuple[str, str]:
     found = registry.settings(record.ours.what, record.id)
     assert found is not None
     words = [f"`{name}={value!r}`" for part in (found.config, found.hyper) for name, value in part.items()]
-    seen = [f"`--env.{name.replace('_', '-')} {value}`" for name, value in found.env.items()]
-    seen += [f"`--wrap {name}`" for name in found.wrap]
-    return record.ours.what, ", ".join(seen + words) or "defaults"
+    env_flags = [f"`--env.{name.replace('_', '-')} {value}`" for name, value in found.env.items()]
+    env_flags += [f"`--wrap {name}`" for name in found.wrap]
+    return record.ours.what, ", ".join(env_flags + words) or "defaults"
 
 
 def unsolved(records: list[scores.Record]) -> list[str]:

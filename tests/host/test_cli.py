@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import functools
 import io
 import json
 import os
@@ -26,6 +27,7 @@ from jaxrl.data import datasets
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
 from jaxrl.host.cli import bench, evaluate, flags, train
+from jaxrl.host.cli.experiment import settings_from
 from jaxrl.host.data import dataset_files, dataset_parts, model_files
 from jaxrl.host.render import playback
 from jaxrl.host.report.command import command_of
@@ -402,10 +404,16 @@ def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
 def test_tuned_settings_of_an_environment_are_where_flags_begin(monkeypatch):
     recipes = []
     monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
-    for flags in ("", " --env.encoding symbolic", " --no-tuned"):
-        good(f"train ppo_rnn MiniGrid-MemoryS7-v0{flags}")
+    for words in ("", " --env.encoding symbolic", " --no-tuned"):
+        good(f"train ppo_rnn MiniGrid-MemoryS7-v0{words}")
     assert [recipe["env_settings"]["encoding"] for recipe in recipes] == ["one_hot", "symbolic", "symbolic"]
     assert build(recipes[0])[2].encoding == "one_hot"
+    # A training that goes on from that run sees alike, where its task is of the same class.
+    monkeypatch.setattr("jaxrl.host.run.recipe.read_recipe", lambda folder: recipes[0])
+    goes_on = functools.partial(settings_from, Path("run"), "ppo_rnn")
+    longer, other = goes_on("MiniGrid-MemoryS13Random-v0")[0], goes_on("MiniGrid-Empty-8x8-v0")[0]
+    assert (longer.encoding, longer.size, longer.random_length) == ("one_hot", 13, True)
+    assert other == jaxrl.make("MiniGrid-Empty-8x8-v0")[0]
 
 
 def test_numbers_of_a_model_are_factors(monkeypatch):

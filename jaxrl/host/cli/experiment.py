@@ -347,8 +347,11 @@ def settings_from(folder: Path, algo_name: str, env_id: str) -> tuple[Any, Any, 
     recipe = read_recipe(folder)
     if recipe["algo"] != algo_name:
         raise ValueError(f"--from {folder}: it is a run of {recipe['algo']}, and a state goes on with its algorithm.")
-    alike = recipe["env_id"] == env_id
-    env, params = registry.make(env_id, **(settings_of(recipe) if alike else {}))
+    alike, static = recipe["env_id"] == env_id, settings_of(recipe)
+    if not alike:  # another id of the same class has what the run changed, such as an encoding
+        before, (env, _) = registry.make(recipe["env_id"])[0], registry.make(env_id)
+        static = {n: x for n, x in static.items() if type(env) is type(before) and getattr(before, n) != x}
+    env, params = registry.make(env_id, **static)
     hyper = {name: x for name, x in recipe["hyper"].items() if "." not in name}
     settings = registry.Tuned(0, hashable(recipe["config"]), hyper, wrap=tuple(recipe.get("wrap", ())))
     return env, placed(params, recipe["params"]) if alike else params, settings

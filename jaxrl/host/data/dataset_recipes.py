@@ -102,8 +102,8 @@ class Learner(NamedTuple):
 
 
 def learner(env: Environment, algo: str = "auto") -> Learner:
-    """With the settings of the task's id (`registry.settings`), wrappers and static settings of the task among them,
-    else with defaults.
+    """With the settings of the task's id (`registry.settings`), wrappers and, where `env` is as `make` makes it, static
+    settings of the task among them; else with defaults.
 
     `auto` is the first algorithm that is tuned for it, and PPO where none is.
     """
@@ -113,9 +113,10 @@ def learner(env: Environment, algo: str = "auto") -> Learner:
     module, known = registry.get_algo(algo), registry.settings(algo, env.id)
     if known is None:
         return Learner(algo, module.make(env, module.Config()), module.Hyper(), STEPS)
-    seen: Any = dataclasses.replace(env, **known.env) if known.env else env
+    own = known.env if known.env and env == registry.make(env.id)[0] else {}  # not over settings that were chosen
+    seen = registry.make(env.id, **own)[0] if own else env
     made = module.make(wrapped(seen, known.wrap), module.Config(**known.config))
-    return Learner(algo, made, module.Hyper(**known.hyper), known.total_steps, known.wrap, known.env)
+    return Learner(algo, made, module.Hyper(**known.hyper), known.total_steps, known.wrap, own)
 
 
 # ---- what returns are compared with

@@ -150,6 +150,8 @@ def test_a_recipe_brings_the_static_settings_of_its_task():
     found = dataset_recipes.learner(env, "ppo_rnn")
     assert found.env_settings == {"encoding": "one_hot"}
     assert found.algo.venv.env == dataclasses.replace(env, encoding="one_hot")
+    chosen = dataclasses.replace(env, see_through_walls=True)
+    assert dataset_recipes.learner(chosen, "ppo_rnn").algo.venv.env == chosen
 
 
 def test_training_is_that_of_train():

@@ -2,10 +2,10 @@
 
     python experiments/minigrid/run.py [--only MiniGrid-DoorKey-8x8-v0] [--seeds 10]
 
-Settings: `jaxrl/tuned.toml`. A task of LESSONS is trained on after these, with their weights. While training, the n-th
-visit of a cell in an episode pays BONUS / sqrt(n) (`wrappers.VisitBonus`; `--bonus 0` goes without); the success rates
-are those of the task itself. Writes results.json, curves.npz and results.png beside this file, a seed at a time, and
-prints the table of README.md.
+Settings: `jaxrl/tuned.toml`. A task of LESSONS is trained on after these, with their weights, and judged on those of
+JUDGED. While training, the n-th visit of a cell in an episode pays BONUS / sqrt(n) (`wrappers.VisitBonus`; `--bonus 0`
+goes without); the success rates are those of the task itself. Writes results.json, curves.npz and results.png beside
+this file, a seed at a time, and prints the table of README.md.
 """
 
 import argparse
@@ -34,11 +34,10 @@ TASKS = (
     "MiniGrid-DoorKey-8x8-v0",
     "MiniGrid-MultiRoom-N4-S5-v1",
     "MiniGrid-KeyCorridorS3R2-v0",
-    "MiniGrid-MemoryS11-v0",
-    "MiniGrid-MemoryS13-v0",
+    "MiniGrid-MemoryS13Random-v0",  # a hallway of any length: S7 has none, S11 four cells, S13 six
 )
-MEMORY = ("MiniGrid-MemoryS7-v0", "MiniGrid-MemoryS13Random-v0")  # no hallway; then one of any length up to S13's
-LESSONS = {"MiniGrid-MemoryS11-v0": MEMORY, "MiniGrid-MemoryS13-v0": MEMORY}  # trained on before
+LESSONS = {"MiniGrid-MemoryS13Random-v0": ("MiniGrid-MemoryS7-v0",)}  # trained on before
+JUDGED = {"MiniGrid-MemoryS13Random-v0": ("MiniGrid-MemoryS11-v0", "MiniGrid-MemoryS13-v0")}
 BONUS = 0.005
 EPISODES = 256
 POINTS = 25  # of a curve of success rates, of a quarter as many episodes
@@ -73,10 +72,13 @@ def steps_of(stages: list[Stage]) -> np.ndarray:
     return np.cumsum(np.concatenate(each))
 
 
-def measure(id: str, seeds: int, bonus: float) -> Iterator[tuple[dict, np.ndarray]]:
-    """Train and evaluate one seed after the other: the result and success rates (seeds, POINTS) of those so far."""
-    stages = stages_of(id)
-    env, params = jaxrl.make(id, **stages[-1].env)
+def measure(trained: str, seeds: int, bonus: float) -> Iterator[tuple[str, dict, np.ndarray]]:
+    """Train and evaluate one seed after the other: of each task that it is judged on the id, the result and success
+    rates (seeds, POINTS) of those so far.
+    """
+    stages = stages_of(trained)
+    judged = JUDGED.get(trained, (trained,))
+    tasks = [jaxrl.make(id, **stages[-1].env) for id in judged]
     steps = steps_of(stages)
 
     def student(stage):
@@ -85,7 +87,8 @@ def measure(id: str, seeds: int, bonus: float) -> Iterator[tuple[dict, np.ndarra
         return ppo_rnn.make(trained, stage.config), params
 
     def returns_of(algo, state, key, episodes):
-        return evaluate(algo, algo.policy(state), key, env, params, num_episodes=episodes).returns
+        policy = algo.policy(state)
+        return jnp.stack([evaluate(algo, policy, key, *task, num_episodes=episodes).returns for task in tasks])
 
     def run(key):
         train_key, eval_key, last_key = jax.random.split(key, 3)
@@ -95,7 +98,7 @@ def measure(id: str, seeds: int, bonus: float) -> Iterator[tuple[dict, np.ndarra
 
             def part(state, key, algo=algo, updates=stage.updates):
                 state, _ = jax.lax.scan(lambda state, _: (algo.update(state)[0], None), state, None, updates)
-                return state, jnp.mean(returns_of(algo, state, key, EPISODES // 4) > 0)
+                return state, jnp.mean(returns_of(algo, state, key, EPISODES // 4) > 0, 1)
 
             start = algo.init(jax.random.fold_in(train_key, i) if i else train_key, stage.hyper, level)
             state = start.replace(weights=state.weights) if state else start
@@ -103,7 +106,7 @@ def measure(id: str, seeds: int, bonus: float) -> Iterator[tuple[dict, np.ndarra
             state, curve = jax.lax.scan(part, state, now)
             curves.append(curve)
         returns = returns_of(algo, state, last_key, EPISODES)
-        return jnp.mean(returns > 0), jnp.mean(returns), jnp.concatenate(curves)
+        return jnp.mean(returns > 0, 1), jnp.mean(returns, 1), jnp.concatenate(curves).T
 
     keys = jax.random.split(jax.random.key(0), seeds)
     begin = time.perf_counter()
@@ -111,21 +114,21 @@ def measure(id: str, seeds: int, bonus: float) -> Iterator[tuple[dict, np.ndarra
     compiled, done = time.perf_counter(), []
     for key in keys:
         done.append([np.asarray(x, float) for x in program(key)])
-        success, returns, curves = (np.stack(x) for x in zip(*done, strict=True))
-        first = [int(steps[np.argmax(row >= 0.9)]) if (row >= 0.9).any() else None for row in curves]
-        yield (
-            {
+        seconds = round((time.perf_counter() - compiled) / len(done), 1)
+        of_tasks = zip(judged, *(np.stack(x, 1) for x in zip(*done, strict=True)), strict=True)
+        for id, success, returns, curves in of_tasks:
+            first = [int(steps[np.argmax(row >= 0.9)]) if (row >= 0.9).any() else None for row in curves]
+            result = {
                 "bonus": bonus,
                 "success": success.round(4).tolist(),
                 "returns": returns.round(4).tolist(),
                 "steps_to_90_percent": first,
                 "total_steps": int(steps[-1]),
-                "seconds_a_seed": round((time.perf_counter() - compiled) / len(done), 1),
+                "seconds_a_seed": seconds,
                 "compile_seconds": round(compiled - begin, 1),
                 "where": environment_of_run(),
-            },
-            curves,
-        )
+            }
+            yield id, result, curves
 
 
 def row(id: str, result: dict) -> str:
@@ -156,12 +159,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--bonus", type=float, default=BONUS)
     args = parser.parse_args()
-    progress = ((id, *done) for id in args.only for done in measure(id, args.seeds, args.bonus))
-    for id, result, curve in progress:
+    of_task = {id: task for task in TASKS for id in JUDGED.get(task, (task,))}
+    for id, result, curve in (done for task in args.only for done in measure(task, args.seeds, args.bonus)):
         results, curves = kept()  # read again: another process may have added to it
         results[id], curves[id] = result, curve
-        (HERE / "results.json").write_text(json.dumps({k: results[k] for k in TASKS if k in results}, indent=1) + "\n")
-        np.savez_compressed(HERE / "curves.npz", **{k: np.float32(curves[k]) for k in TASKS if k in curves})
+        ids = [id for id in of_task if id in results]
+        (HERE / "results.json").write_text(json.dumps({k: results[k] for k in ids}, indent=1) + "\n")
+        np.savez_compressed(HERE / "curves.npz", **{k: np.float32(curves[k]) for k in ids})
         print(row(id, result), flush=True)
     results, curves = kept()
     print("\n| task | steps | seeds | success | IQM (95 %) | lowest | return | steps to 90 % | s/seed | compile s |")
@@ -170,7 +174,7 @@ def main() -> None:
         print(row(id, result))
     tasks = {}
     for id in results:
-        tasks[id] = {"ppo_rnn": (steps_of(stages_of(id)), curves[id])}
+        tasks[id] = {"ppo_rnn": (steps_of(stages_of(of_task[id])), curves[id])}
     curves_by_task(tasks, HERE / "results.png", "success rate")
 
 

@@ -4,8 +4,8 @@
 
 A policy a track, that sees no map, only the next two gates. PPO learns to fly; then analytic policy gradients go on
 from its weights, with a cost of passing a gate nearer to its frame than `CLEARANCE`, as a crash has no derivative. What
-flies is a running mean of the second learner's weights: of those after each `JUDGED` updates the one with the fastest
-third lap, of which all `TRIALS` flights, others than are judged in the end, are whole.
+flies is a running mean of the second learner's weights, one of those after each `TRIED` updates: that with the least
+median lap + `FAILED` x the share of flights that fail, over `FLOWN` flights from other starts than it is judged on.
 
 It is judged greedily on 100 flights of three laps from rest before the first gate, each off by up to 0.3 m; a lap time
 is that of the third lap, a seed's the median of its flights, and a flight survives if it completes that lap. The
@@ -61,7 +61,7 @@ RATE = 1.5e-3  # of the second learner, which falls to zero
 STD = {"ppo": math.exp(-1), "apg": 0.1}  # of actions at the start; with more the drone tumbles
 CRITIC_ALONE = 130  # updates of the second learner in which its critic learns and its policy does not
 AVERAGED = 100  # updates, about, over which weights are averaged
-JUDGED, TRIALS = 100, 128  # updates after which the mean is tried, and flights of a trial
+TRIED, FLOWN, FAILED = 100, 128, 2.0  # updates after which the mean is tried, flights of a trial; s
 GATE = (*3 * (5.0,), *3 * (1.0,))  # m, normal
 SIZES = (2.0, *3 * (1.0,), *3 * (5.0,), *3 * (5.0,), *GATE, *GATE, *4 * (1.0,))  # height, up, velocity, rates, action
 FLIGHTS, LAPS = 100, 3
@@ -89,23 +89,29 @@ def with_std(weights, std):
 
 
 def recipe(total_steps):
-    """`(train, race)` for any track."""
+    """`(train, race, steps)` for any track: of `total_steps` as many as make whole trials, these flights not counted.
+
+    Raises ValueError for fewer than one trial takes.
+    """
     env, params = jaxrl.make("Quadcopter-GateRacing-v0", frame="body")
     network = Scaled(ActorCritic(env.observation_space(params), 4, True, (64, 64), "elu"))
     first, second = ppo.make(env, FIRST, network=network), apg.make(env, SECOND, network=network)
     hyper = strongly_typed(ppo.Hyper(learning_rate=1e-3, anneal_steps=PPO_STEPS, ent_coef=0.0, target_kl=0.03))
-    trials = ((total_steps - PPO_STEPS) // second.steps_per_update - CRITIC_ALONE) // JUDGED
-    rates = RATE * (1 - jnp.arange(trials * JUDGED) / (trials * JUDGED))
+    updates = PPO_STEPS // first.steps_per_update
+    trials = ((total_steps - PPO_STEPS) // second.steps_per_update - CRITIC_ALONE) // TRIED
+    if trials < 1:
+        least = PPO_STEPS + (CRITIC_ALONE + TRIED) * second.steps_per_update
+        raise ValueError(f"--steps {total_steps}: it must be at least {least}.")
+    rates = RATE * (1 - jnp.arange(trials * TRIED) / (trials * TRIED))
+    steps = updates * first.steps_per_update + (CRITIC_ALONE + trials * TRIED) * second.steps_per_update
 
     def train(key, track):
-        """The policy, and the laps of the trials [s], inf where not all flights are whole."""
+        """The policy, and what each trial counts as [s], inf where no flight is whole; if all are, the last mean."""
         first_key, second_key, trial_key = jax.random.split(key, 3)
         task = params.replace(track=track, start_anywhere=0.8, weights=params.weights.replace(**WEIGHTS))
         state = first.init(first_key, hyper, strongly_typed(task))
         state = state.replace(weights=with_std(state.weights, STD["ppo"]))
-        state, _ = jax.lax.scan(
-            lambda s, _: (first.update(s)[0], None), state, length=PPO_STEPS // first.steps_per_update
-        )
+        state, _ = jax.lax.scan(lambda s, _: (first.update(s)[0], None), state, length=updates)
 
         # PPO's actions are its mean, clipped to the box, and APG's the mean's tanh: the second learner begins slower.
         mean = with_std(state.weights, STD["apg"])
@@ -118,19 +124,21 @@ def recipe(total_steps):
             state, _ = second.update(state.replace(hyper=state.hyper.replace(learning_rate=rate)))
             return (state, polyak(mean, state.weights, 1 / AVERAGED)), None
 
-        def stretch(carry, rates):
+        def segment(carry, rates):
             learner, best, least = carry
             learner, _ = jax.lax.scan(update, learner, rates)
             laps, *_ = jax.vmap(race, (None, 0, None))(apg.Policy(learner[1]), trial_keys, track)
-            lap = jnp.where((laps > 0).all(), jnp.median(laps), jnp.inf)
-            best = jax.tree.map(lambda new, old: jnp.where(lap <= least, new, old), learner[1], best)
-            return (learner, best, jnp.minimum(lap, least)), lap
+            whole = laps > 0
+            median = jnp.nanmedian(jnp.where(whole, laps, jnp.nan))
+            time = jnp.where(whole.any(), median + FAILED * (1 - whole.mean()), jnp.inf)
+            best = jax.tree.map(lambda new, old: jnp.where(time <= least, new, old), learner[1], best)
+            return (learner, best, jnp.minimum(time, least)), time
 
-        trial_keys = jax.random.split(trial_key, TRIALS)
+        trial_keys = jax.random.split(trial_key, FLOWN)
         learner, _ = jax.lax.scan(update, (state, mean), jnp.zeros(CRITIC_ALONE))
-        none = learner, mean, jnp.float32(jnp.inf)
-        (_, best, _), laps = jax.lax.scan(stretch, none, rates.reshape(trials, JUDGED))
-        return apg.Policy(best), laps
+        start = learner, mean, jnp.float32(jnp.inf)
+        (_, best, _), times = jax.lax.scan(segment, start, rates.reshape(trials, TRIED))
+        return apg.Policy(best), times
 
     def race(policy, key, track):
         """The third lap's time [s] of one flight, 0 for who does not fly it; laps (T,) and position (T, 3) [m]."""
@@ -151,7 +159,7 @@ def recipe(total_steps):
         (_, _, _, lap), flown = jax.lax.scan(step, start, jax.random.split(key, 1500))
         return lap, *flown
 
-    return train, race
+    return train, race, steps
 
 
 def fly(race, policy, key, track):
@@ -231,11 +239,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tracks", nargs="+", default=["circle", "figure_eight"], choices=list(TRACKS))
     parser.add_argument("--seeds", nargs="+", type=int, default=range(10))
-    parser.add_argument("--steps", type=int, default=11_500_000, help="environment steps of both learners")
+    parser.add_argument("--steps", type=int, default=11_500_000, help="environment steps of both learners, at most")
     args = parser.parse_args()
     path = HERE / "racing.json"
     baseline = json.loads((HERE / "racing_baseline.json").read_text())
-    train, race = recipe(args.steps)
+    train, race, steps = recipe(args.steps)
     train = jax.jit(train).lower(jax.random.key(0), strongly_typed(TRACKS["circle"])).compile()
     race = jax.jit(jax.vmap(race, (None, 0, None)))
     for name in args.tracks:
@@ -243,12 +251,12 @@ def main():
         for seed in args.seeds:
             begin = time.process_time()
             train_key, fly_key = jax.random.split(jax.random.key(seed))
-            policy, laps = jax.block_until_ready(train(train_key, track))
+            policy, times = jax.block_until_ready(train(train_key, track))
             seconds = time.process_time() - begin
             row, way = fly(race, policy, fly_key, track)
             row = {key: round(float(value), 4) for key, value in (row | {"seconds": seconds}).items()}
-            row["steps"] = args.steps
-            print(name, seed, row, "trials", np.round(laps, 3)[:: max(1, len(laps) // 8)], flush=True)
+            row["steps"] = steps
+            print(name, seed, row, "trials", np.round(times, 3)[:: max(1, len(times) // 8)], flush=True)
             # Read anew each time: another process may train other seeds.
             results, where = json.loads(path.read_text()) if path.exists() else {}, environment_of_run()
             before = results.get(name, {}).get("seeds", [])

@@ -104,6 +104,7 @@ OTHERWISE = {
     "map_elites/HardMaze-v0": "episodes are cut, and the robot is faster",
     "pqn/Breakout-MinAtar": "episodes are cut; actions are not sticky",
     **dict.fromkeys(("ppo/Knapsack-v0", "ppo/CircuitDesign-H2-2-v0", "ppo_rnn/TMazePassive-v0"), "episodes are cut"),
+    "ppo/MemoryAllocation-A-v0": "episodes are cut",
 }
 """Policies whose return is of another task than their id's, which so are nobody's "best known"."""
 

@@ -106,7 +106,7 @@ def recipe(total_steps):
     steps = updates * first.steps_per_update + (CRITIC_ALONE + trials * TRIED) * second.steps_per_update
 
     def train(key, track):
-        """The policy, and what each trial counts as [s], inf where no flight is whole; if all are, the last mean."""
+        """The policy, the last mean if no flight of a trial is whole, and what each trial counts as [s], else inf."""
         first_key, second_key, trial_key = jax.random.split(key, 3)
         task = params.replace(track=track, start_anywhere=0.8, weights=params.weights.replace(**WEIGHTS))
         state = first.init(first_key, hyper, strongly_typed(task))

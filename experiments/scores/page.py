@@ -117,7 +117,7 @@ def page() -> str:
     for kind in ("random", "reference", "ours"):
         stale = [id for id, rows in table.items() if kind in rows and hashes.stale(id, kind, rows)]
         if stale:
-            lines += [f"Of {kind}, {len(stale)} rows are of other code or settings: {', '.join(stale)}.", ""]
+            lines += [f"Rows of {kind} of other code or settings: {', '.join(stale)}.", ""]
     for family in sorted({family_of(record.id) for record in records}, key=str.lower):
         of = [record for record in records if family_of(record.id) == family]
         lines += [f"## {family}", ""]

@@ -25,10 +25,14 @@ factors, so that their units reach nothing; standard deviations are of the steps
 ever seen; the reward learns at every gradient step, not in bursts of 16 batches every 400 steps; labels of single steps
 alone, where theirs may also be of trajectories.
 
-Limits: where episodes end by themselves, the shift by the running mean decides whether ending is good. With an end go
-all rewards to come. Where these are worse than the running mean, so below 0, an end is sought, and where they are
-better it is fled, whatever the designer thinks of it. A factor `terminated` orders the steps that end; it does not say
-what the rest of an episode is worth.
+Ends: preferences do not say what the rest of an episode would have been worth. With a value of 0 after an end, the
+shift by the running mean decides whether ending is good. So a step that ends an episode by itself counts as if the task
+went on paying its reward for ever (`Config.absorbing`; absorbing states, Kostrikov et al. 2019, arXiv:1809.02925):
+
+    target = r + gamma Q(s', a'),    at an end  r / (1 - gamma)
+
+An end that the designer puts first, with a factor `terminated`, is then sought, and one that comes last, `-terminated`,
+is fled. The authors' code has the value 0, which is `absorbing` False.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.algos.actor_critic import ddpg
 from jaxrl.data.preferences import tree_labels
 from jaxrl.data.transitions import Batch, Transition
-from jaxrl.environment import Environment, pytree
+from jaxrl.environment import Environment, is_concrete, pytree
 from jaxrl.nn.actor_critic import Actor, Critic, Deterministic
 from jaxrl.nn.nets import Nets
 from jaxrl.nn.networks import MLP, Dense, Network, encode, orthogonal, own
@@ -67,6 +71,7 @@ class Config(learner.Config):
     factors: tuple[str, ...] = ()  # of a step, the larger the better, the most important first
     margins: tuple[float, ...] = ()  # of each factor, in its standard deviations, what decides; (): 1 each
     num_compared: int = 32  # steps of a batch of which all pairs are compared
+    absorbing: bool = True  # an end by itself pays its step's reward for ever after; False: once, and then 0
     relabel: bool = True  # False: rewards stay as they were predicted when the steps were taken
 
     def __post_init__(self) -> None:
@@ -176,6 +181,8 @@ class _HERON:
 
     def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
         kind = jnp.result_type(float)
+        if self.config.absorbing and is_concrete(hyper.gamma) and np.any(np.asarray(hyper.gamma) >= 1):
+            raise ValueError(f"gamma={hyper.gamma}: with absorbing ends, r / (1 - gamma), it must be below 1.")
         return {
             "reward": self.reward.init(keys["reward"], obs, action, obs, jnp.zeros((), jnp.bool_)),
             "moments": jnp.array([0.0, 1.0], kind),
@@ -206,6 +213,8 @@ class _HERON:
         mean = mean + hyper.moment_step * (jnp.mean(learned) - mean)
         variance = variance + hyper.moment_step * (jnp.mean((learned - mean) ** 2) - variance)
         scaled = (learned - mean) / jnp.sqrt(variance + 1e-8)
+        if self.config.absorbing:
+            scaled = jnp.where(batch.terminated, scaled / (1 - hyper.gamma), scaled)
         networks = {name: nets[name] for name in self.ddpg.networks}
         after, of_ddpg = self.ddpg.gradient_step(networks, key, batch._replace(reward=scaled), hyper)
         return {**after, "reward": reward, "moments": jnp.stack([mean, variance])}, {**of_ddpg, **report}

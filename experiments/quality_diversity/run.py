@@ -1,7 +1,8 @@
 """How much of the hard maze does each find? Coverage and the best reward of each area, by learner.
 
     python experiments/quality_diversity/run.py [--evaluations 50000] [--seeds 10] [--steps 250] [--only NAME ...]
-    python experiments/quality_diversity/run.py --task curling [--steps 500] ...       # of the table: Curling-v0
+    python experiments/quality_diversity/run.py --task far_sight ...     # of the maze, by lasers that reach through it
+    python experiments/quality_diversity/run.py --task curling [--steps 500] ...     # of the table: Curling-v0
 
 Goes on where it stopped: what results.json has at this budget is not run again. Prints the table of README.md.
 """
@@ -18,9 +19,11 @@ import numpy as np
 import jaxrl
 from jaxrl.algos import cma_me, map_elites, novelty_search, serene, stax, taxons
 from jaxrl.host.run.run_folder import environment_of_run
+from jaxrl.quality_diversity import elites
 
 LEARNERS = {
     "random": (map_elites, {}, {}),
+    "cma_es": (cma_me, {"num_emitters": 1}, {}),
     "novelty_search": (novelty_search, {}, {}),
     "map_elites": (map_elites, {}, {}),
     "cma_me": (cma_me, {"num_emitters": 5}, {}),
@@ -32,7 +35,10 @@ LEARNERS = {
 }
 
 
-STEPS = {"maze": 250, "curling": 500}
+STEPS = {"maze": 250, "far_sight": 250, "curling": 500}
+OF_TASK = {"far_sight": {name: {"num_frames": 1} for name in ("taxons", "random_codes", "stax")}}
+"""Settings of learners on a task. A code of what the robot saw last, as TAXONS' papers have, tells where it ended if
+its lasers reach the walls; along the way it turns, and codes of ten looks tell that."""
 
 
 def task(name: str, steps: int):
@@ -43,6 +49,8 @@ def task(name: str, steps: int):
         return env, params.replace(max_steps=jnp.int32(steps)), ("ball x", "ball y"), (5, 5, 5)
     env, params = jaxrl.make("HardMaze-v0")
     params = params.replace(max_steps=jnp.int32(steps), max_speed=jnp.float32(min(0.025, 40 / 3 / steps)))
+    if name == "far_sight":
+        params = params.replace(laser_range=jnp.float32(1.0))
     return env, params, ("x", "y"), (5, 5)
 
 
@@ -53,10 +61,26 @@ def areas_of(archive, areas: np.ndarray) -> list[float]:
     return [round(float(np.max(fitness, where=inside[:, i], initial=0)), 3) for i in range(len(areas))]
 
 
+def climbed(algo, state, anew):
+    """A generation of CMA-ES, which climbs the reward and begins at the network `anew` where all of it was the same."""
+    state, rollout = algo.collect(state)
+    archive, _ = elites.insert(state.archive, rollout.population, rollout.fitness, rollout.descriptor)
+    emitter = jax.tree.map(lambda x: x[0], state.search.emitters)
+    order, number = jnp.argsort(-rollout.fitness), jnp.int32(len(rollout.fitness) // 2)
+    told = cma_me.tell(emitter, state.search.noise, order, number)
+    over = cma_me.exhausted(told, rollout.fitness, jnp.zeros_like(order, bool))
+    begun = cma_me.fresh(anew, state.hyper.sigma, "full")
+    emitters = jax.tree.map(lambda x, y: jnp.where(over, x, y)[None], begun, told)
+    key, draw_key = jax.random.split(state.key)
+    population, search = algo.init.__self__.drawn(draw_key, emitters, state.search.restarts + over)
+    return state.replace(key=key, population=population, search=search, archive=archive)
+
+
 def measure(where: str, name: str, evaluations: int, seeds: int, steps: int) -> dict:
     """Every seed of one learner, in turn."""
     env, params, descriptor, hidden = task(where, steps)
     module, settings, numbers = LEARNERS[name]
+    settings = settings | OF_TASK.get(where, {}).get(name, {})
     size = 204 if name in ("serene", "stax") else 200
     config = dict(population_size=size, num_steps=steps, hidden=hidden, descriptor=descriptor, cells=(50,))
     algo = module.make(env, module.Config(**config, **settings))
@@ -64,9 +88,12 @@ def measure(where: str, name: str, evaluations: int, seeds: int, steps: int) -> 
 
     def run(key):
         def generation(state, key):
-            if name == "random":  # networks as they are initialised, again and again
-                state = state.replace(population=algo.init(key, hyper, params).population)
-            return algo.update(state)[0], None
+            if name not in ("random", "cma_es"):
+                return algo.update(state)[0], None
+            start = algo.init(key, hyper, params)  # networks as they are initialised
+            if name == "cma_es":
+                return climbed(algo, state, start.search.emitters.mean[0]), None
+            return algo.update(state.replace(population=start.population))[0], None
 
         init_key, *keys = jax.random.split(key, 1 - (-evaluations // size))
         return jax.lax.scan(generation, algo.init(init_key, hyper, params), jnp.stack(keys))[0].archive

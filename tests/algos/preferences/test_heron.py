@@ -1,5 +1,6 @@
 """HERON: the tree's loss by hand, words of factors, units that do not count, and rewards that are made anew."""
 
+import dataclasses
 import math
 
 import jax
@@ -10,6 +11,8 @@ import pytest
 import jaxrl
 from jaxrl.algos import heron
 from jaxrl.data.transitions import Transition
+from jaxrl.nn.nets import net
+from jaxrl.nn.optim import optimizer_of
 from jaxrl.wrappers import RewardMachine
 
 KEY = jax.random.key(0)
@@ -126,6 +129,46 @@ def test_rewards_are_made_anew_or_stay():
     one = jax.jit(renewed.learn)(after, rollout)[0].weights
     same = rollout._replace(transition=rollout.transition._replace(reward=stored))
     jax.tree.map(np.testing.assert_array_equal, one, jax.jit(renewed.learn)(after, same)[0].weights)
+
+
+@pytest.mark.parametrize("absorbing", [True, False])
+def test_an_end_pays_for_ever(absorbing):
+    """What DDPG is handed, by hand: shifted and scaled rewards, at an end r / (1 - gamma) or r alone."""
+    env, _ = jaxrl.make("Pendulum-v1")
+    config = heron.Config(**SMALL, factors=WORDS, absorbing=absorbing)
+    rule = heron.make(env, config).init.__self__.rule
+    handed = []
+
+    class Noted:
+        networks = ()
+
+        def gradient_step(self, nets, key, batch, hyper):
+            handed.append(batch.reward)
+            return nets, {}
+
+    obs_key, action_key, init_key = jax.random.split(KEY, 3)
+    obs, action = jax.random.normal(obs_key, (8, 3)), jax.random.uniform(action_key, (8, 1))
+    ends = jnp.arange(8) % 3 == 0
+    batch = Transition(obs, action, jnp.zeros(8), ends, obs[::-1])
+    weights = rule.reward.init(init_key, obs, action, obs, ends)
+    optimizer = optimizer_of("adam")
+    reward = net(weights, optimizer.init(weights, 0.0), optimizer)
+    nets = {"reward": reward, "moments": jnp.array([0.1, 4.0])}
+    hyper = heron.Hyper(gamma=0.75, reward_learning_rate=0.0, moment_step=0.0)
+    dataclasses.replace(rule, ddpg=Noted()).gradient_step(nets, KEY, batch, hyper)
+    scaled = (rule.raw(weights, batch) - 0.1) / 2
+    np.testing.assert_allclose(handed[0], np.where(ends & absorbing, 4 * scaled, scaled), rtol=1e-5)
+
+
+def test_absorbing_ends_want_a_discount():
+    env, params = jaxrl.make("Pendulum-v1")
+    for absorbing in (True, False):
+        algo = heron.make(env, heron.Config(**SMALL, factors=WORDS, absorbing=absorbing))
+        if absorbing:
+            with pytest.raises(ValueError, match=r"^gamma=1.0: with absorbing ends, .* it must be below 1"):
+                algo.init(KEY, heron.Hyper(gamma=1.0), params)
+        else:
+            algo.init(KEY, heron.Hyper(gamma=1.0), params)
 
 
 @pytest.mark.slow

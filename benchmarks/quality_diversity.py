@@ -4,7 +4,7 @@
     taskset -c 0 python benchmarks/quality_diversity.py --cma-mae [--ribs PYTHON] [--generations 500] [--rounds 3]
 
 PYTHON is that of an environment with qdax 0.5.0, or with ribs 0.12.0 and jax, which runs this file with `--inside`: the
-two take turns. Coverage and QD score, of fitness above -1, are of a 50 x 50 grid over the unit square, seconds of a CPU.
+two take turns. Coverage and QD score (fitness above -1) are of a 50 x 50 grid over the unit square, seconds of a CPU.
 MAP-Elites has 1,024 children a generation by the iso-line emitter (0.005 and 0.05) and one program for all generations,
 in both libraries. CMA-MAE has 15 emitters of 36 genomes that begin as a straight arm with a deviation of 0.1, and
 thresholds that begin at -1 and go a hundredth of the way; pyribs' archives and strategies are NumPy's.

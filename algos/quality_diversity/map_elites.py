@@ -68,12 +68,12 @@ def emit(
     key: Array, archive: Cells, hyper: Hyper, population_size: int, emitter: str = "iso_line"
 ) -> Float[Array, "P D"]:
     """The children of a generation."""
-    parent_key, other_key, noise_key = jax.random.split(key, 3)
-    parent = elites.parents(parent_key, archive, population_size)
+    parent_key, noise_key = jax.random.split(key)
     if emitter == "gaussian":
+        parent = elites.parents(parent_key, archive, population_size)
         child = elites.gaussian(noise_key, parent, hyper.sigma)
     else:
-        other = elites.parents(other_key, archive, population_size)
+        parent, other = jnp.split(elites.parents(parent_key, archive, 2 * population_size), 2)
         child = elites.iso_line(noise_key, parent, other, hyper.iso_sigma, hyper.line_sigma)
     return jnp.clip(child, -hyper.weight_clip, hyper.weight_clip)
 

@@ -157,9 +157,9 @@ class _PGA(behaviour.Shell):
         nets, report = self.gradient_steps(critic_key, memory, state.search.critic, state.search.actor, hyper)
         critic, actor = nets
 
-        parent_key, other_key, start_key, noise_key = jax.random.split(emit_key, 4)
+        parent_key, start_key, noise_key = jax.random.split(emit_key, 3)
         chance = config.population_size - config.num_gradient - 1
-        parent, other = (elites.parents(key, archive, chance) for key in (parent_key, other_key))
+        parent, other = jnp.split(elites.parents(parent_key, archive, 2 * chance), 2)
         varied = elites.iso_line(noise_key, parent, other, hyper.iso_sigma, hyper.line_sigma)
         start = elites.parents(start_key, archive, config.num_gradient)
         climbed = self.climbed(climb_key, memory, critic, actor.unravel, start, hyper)

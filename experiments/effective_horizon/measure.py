@@ -34,7 +34,7 @@ def greedy_value(algo, state, limit):
     mdp = state.env_params.mdp
     index, times = jnp.meshgrid(jnp.arange(mdp.num_states), jnp.arange(HORIZON))
     act = partial(algo.act, algo.policy(state), jax.random.key(0), greedy=True)
-    carry = times if algo.name == "gorp" else ()
+    carry = times if algo.name in ("gorp", "sqirl") else ()
     action, _ = act(view(index, times), carry)
 
     def step(value, inputs):

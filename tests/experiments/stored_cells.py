@@ -263,6 +263,22 @@ again = run.measure("PPO-RNN", 6, r["steps"])["returns"]
 stored = r["agents"]["PPO-RNN"]["returns"]
 """
     ),
+    "memory, cells": Cell(
+        """
+import cells
+task = "TMazePassive-v0"
+again, stored = cells.measure(task, cells.TASKS[task], "min_gru", 3)["returns"], r[task]["min_gru"]["returns"]
+""",
+        file="cells.json",
+    ),
+    "memory, corridors": Cell(
+        """
+import corridors
+train = corridors.program("min_gru")
+again, stored = [train(jax.random.key(seed))[2] for seed in range(3)], [x[2] for x in r["min_gru"]["success"]]
+""",
+        file="corridors.json",
+    ),
     "memory_allocation": Cell(
         """
 id = "MemoryAllocation-A-v0"
@@ -370,9 +386,18 @@ stored = r["results"]["0.9, 0.8"]["UCB1"]["final"]
     ),
     "quality_diversity": Cell(
         """
-again = run.measure("map_elites", *r["map_elites"]["budget"])["coverage"]
+again = run.measure("maze", "map_elites", 50_000, 3, 250)["coverage"]
 stored = r["map_elites"]["coverage"]
 """
+    ),
+    "quality_diversity, gradients": Cell(
+        """
+import gradients
+train = gradients.program("MAP-Elites", 80)
+again = [train(key)[2] for key in jax.random.split(jax.random.key(0), 10)]
+stored = r["learners"]["MAP-Elites"]["qd_score"]
+""",
+        file="gradients.json",
     ),
     "replay_ratio": Cell(
         """
@@ -554,6 +579,16 @@ again = [returns_of(env, params, run.oracle.behaviour("Pendulum", 1.0), jax.rand
 stored = [r["who"]["Pendulum"]["oracle"]]
 """,
         tolerance=0.5,
+    ),
+    "preference_control, OPPO": Cell(
+        """
+import oppo_beside_dt as pair
+found = pair.study.compared(pair.TASK, "return", 500)
+env, params = pair.study.judged_on(pair.TASK)
+again = [pair.of_seed(key, "oppo", found, env, params) for key in jax.random.split(jax.random.key(1), 3)]
+stored = r["rows"]["return/500/oppo"]["returns"]
+""",
+        file="oppo.json",
     ),
     "preferred_attack": Cell(
         """

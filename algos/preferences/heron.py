@@ -26,13 +26,16 @@ ever seen; the reward learns at every gradient step, not in bursts of 16 batches
 alone, where theirs may also be of trajectories.
 
 Ends: preferences do not say what the rest of an episode would have been worth. With a value of 0 after an end, the
-shift by the running mean decides whether ending is good. So a step that ends an episode by itself counts as if the task
-went on paying its reward for ever (`Config.absorbing`; absorbing states, Kostrikov et al. 2019, arXiv:1809.02925):
+shift by the running mean decides whether ending is good. So the reward of a step that ends an episode by itself counts
+as if it was paid at every later step, too (`Config.absorbing`):
 
     target = r + gamma Q(s', a'),    at an end  r / (1 - gamma)
 
-An end that the designer puts first, with a factor `terminated`, is then sought, and one that comes last, `-terminated`,
-is fled. The authors' code has the value 0, which is `absorbing` False.
+With the factor `terminated` first an end is sought, with `-terminated` first it is fled. That is the absorbing state of
+Kostrikov et al. (2019, arXiv:1809.02925), but for its reward, which is learned apart there and is here the last step's.
+The authors' code has the value 0, which is `absorbing` False. Limits: without either factor an end is worth what its
+step was, many times over, a fall on a fast step much; targets grow by 1 / (1 - gamma); of `num_compared` steps few or
+none end an episode, so the first factor is compared only now and then.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ class Config(learner.Config):
     factors: tuple[str, ...] = ()  # of a step, the larger the better, the most important first
     margins: tuple[float, ...] = ()  # of each factor, in its standard deviations, what decides; (): 1 each
     num_compared: int = 32  # steps of a batch of which all pairs are compared
-    absorbing: bool = True  # an end by itself pays its step's reward for ever after; False: once, and then 0
+    absorbing: bool = True  # a terminal step's reward counts as paid at all later steps, too; False: once, then 0
     relabel: bool = True  # False: rewards stay as they were predicted when the steps were taken
 
     def __post_init__(self) -> None:

@@ -2,9 +2,9 @@
 
     python experiments/effective_horizon/shallow.py [--seeds 3]
 
-SQIRL with each of `SETTINGS` (k, m), m episodes a phase and k heads; its steps on an MDP are T^2 m of the cheapest
-setting whose policy is the optimum's, as near as run.py asks for, in most seeds. Writes shallow.json, goes on where it
-stopped, and prints the table of README.md. It reads what results.json has of PPO and DQN.
+SQIRL has k heads and m episodes a phase, by each of `SETTINGS`. An MDP counts as solved by a setting if the last policy
+of most seeds is optimal, as near as run.py asks for. Its steps are then T^2 m, of the cheapest such setting. Writes
+shallow.json, goes on where it stopped, and prints the tables of README.md. PPO's and DQN's steps are of results.json.
 """
 
 import argparse
@@ -34,7 +34,8 @@ def measure(k, m, rows, seeds):
     env = Seen(tables[0].mdp.num_states, ACTIONS, id="Seen")
     algo = sqirl.make(env, sqirl.Config(m, HORIZON, k, num_gradient_steps=100, batch_size=128, hidden=(32,)))
     values, seconds = curves(algo, HYPER, HORIZON, HORIZON, params, seeds)
-    return {"solved": np.isfinite(first_step(values, rows, 1)).mean(-1).tolist(), "seconds": round(seconds, 1)}
+    solved = np.isfinite(first_step(values, rows, 1)).mean(-1).tolist()
+    return {"seeds": seeds, "solved": solved, "seconds": round(seconds, 1), "where": environment_of_run()}
 
 
 def report(rows, found):
@@ -59,6 +60,16 @@ def report(rows, found):
             ranks = (np.where(np.isfinite(x), x, 1e9)[mask] for x in (steps, others[n]))  # never: later than all
             cells.append("{:.2f} [{:.2f}, {:.2f}]".format(*correlation(*ranks, np.random.default_rng(0))))
         print(f"| {kind} ({mask.sum()}) | {' | '.join(cells)} |")
+    print("\n| SQIRL | " + " | ".join(f"m = {m}" for m in (4, 16, 64)) + " |\n|" + "---|" * 4)
+    for k in (1, 2, 3):
+        counts = [np.sum(np.array(found[f"{k} {m}"]["solved"]) > 0.5) for m in (4, 16, 64)]
+        print(f"| k = {k} | {' | '.join(map(str, counts))} |")
+    least = np.array([row["min_k"] for row in rows])
+    print(f"least k = 1: {solved[least == 1].sum()} of {(least == 1).sum()}; above: {solved[least > 1].sum()}")
+    for n in ("ppo", "dqn"):
+        both = solved & np.isfinite(others[n])
+        r = correlation(steps[both], others[n][both], np.random.default_rng(0))
+        print(n, "solved by both", both.sum(), "{:.2f} [{:.2f}, {:.2f}]".format(*r))
 
 
 def main():
@@ -68,10 +79,9 @@ def main():
     file, rows = HERE / "shallow.json", json.loads((HERE / "results.json").read_text())["rows"]
     found = json.loads(file.read_text())["settings"] if file.exists() else {}
     for k, m in SETTINGS:
-        if f"{k} {m}" not in found:
+        if found.get(f"{k} {m}", {}).get("seeds") != args.seeds:
             found[f"{k} {m}"] = measure(k, m, rows, args.seeds)
-            out = {"seeds": args.seeds, "settings": found, "where": environment_of_run()}
-            file.write_text(json.dumps(out, indent=1) + "\n")
+            file.write_text(json.dumps({"settings": found}, indent=1) + "\n")
             print(k, m, np.mean(np.array(found[f"{k} {m}"]["solved"]) > 0.5), found[f"{k} {m}"]["seconds"], flush=True)
     report(rows, found)
 

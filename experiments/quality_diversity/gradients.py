@@ -1,4 +1,5 @@
-"""Is a policy gradient worth its time to MAP-Elites? PGA-MAP-Elites beside it on Pendulum, as many evaluations each.
+"""Is a policy gradient worth its time to MAP-Elites? PGA-MAP-Elites on Pendulum, beside it at as many evaluations, and
+at as many seconds, about.
 
     python experiments/quality_diversity/gradients.py [--generations 80] [--seeds 10]
 
@@ -19,27 +20,31 @@ from jaxrl.algos import map_elites, pga_me
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.nn.actor_critic import Actor
 from jaxrl.quality_diversity.behaviour import policy_of
 
-SHAPE = {"population_size": 16, "hidden": (32, 32), "cells": (10,), "summary": "mean"}
+SHAPE = {"population_size": 16, "num_episodes": 4, "hidden": (32, 32), "cells": (10,), "summary": "mean"}
 SHAPE |= {"descriptor": ("theta [rad]", "theta_dot [rad/s]")}
 SHAPE |= {"descriptor_low": (-3.2, -8.0), "descriptor_high": (3.2, 8.0)}
 LEARNERS = {
-    "MAP-Elites": (map_elites, {}),
-    "PGA-MAP-Elites": (pga_me, {"num_critic_updates": 200, "num_policy_updates": 50}),
+    "MAP-Elites": (map_elites, {}, 1),
+    "MAP-Elites, 20 times the generations": (map_elites, {}, 20),
+    "PGA-MAP-Elites": (pga_me, {"num_critic_updates": 200, "num_policy_updates": 50}, 1),
 }
+"""Modules, settings beside `SHAPE`, and multiples of the generations."""
 LEAST = -1800.0  # below every return of Pendulum's 200 steps
 
 
 def program(name: str, generations: int):
     """key -> (return of the best cell's policy over 128 episodes, best fitness, QD score, coverage)."""
     env, params = jaxrl.make("Pendulum-v1")
-    module, settings = LEARNERS[name]
-    algo = module.make(env, module.Config(**SHAPE, **settings))
+    module, settings, times = LEARNERS[name]
+    actor = Actor(env.observation_space(params), env.action_space(params), SHAPE["hidden"], "tanh", out_scale=1.0)
+    algo = module.make(env, module.Config(**SHAPE, **settings), network=actor)
 
     def run(key):
         train_key, eval_key = jax.random.split(key)
-        state, _ = jaxrl.train(algo, train_key, generations * algo.steps_per_update)
+        state, _ = jaxrl.train(algo, train_key, times * generations * algo.steps_per_update)
         archive = state.archive
         best = policy_of(state, jnp.argmax(archive.fitness))
         stats = evaluate(algo, best, eval_key, env, params, num_episodes=128, greedy=True)

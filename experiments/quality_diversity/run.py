@@ -38,10 +38,9 @@ LEARNERS = {
 
 
 STEPS = {"maze": 250, "far_sight": 250, "curling": 500, "arm": 250}
-LAST_LOOK = {"num_frames": 1}
-OF_TASK = {"far_sight": dict.fromkeys(("taxons", "taxons_by_novelty", "random_codes", "stax"), LAST_LOOK)}
-"""Settings of learners on a task. A code of what the robot saw last, as TAXONS' papers have, tells where it ended if
-its lasers reach the walls; along the way it turns, and codes of ten looks tell that."""
+LAST_ONE = {"num_frames": 1}
+# Settings of learners on a task. TAXONS' paper has the last image; ten readings along the way tell how it turned, too.
+OF_TASK = {"far_sight": dict.fromkeys(("taxons", "taxons_by_novelty", "random_codes", "stax"), LAST_ONE)}
 
 
 def task(name: str, steps: int):
@@ -68,7 +67,7 @@ def areas_of(archive, areas: np.ndarray) -> list[float]:
 
 
 def climbed(algo, state, anew):
-    """A generation of CMA-ES, which climbs the reward and begins at the network `anew` where all of it was the same."""
+    """A generation of CMA-ES on the reward alone; it restarts at the network `anew` where all members paid the same."""
     state, rollout = algo.collect(state)
     archive, _ = elites.insert(state.archive, rollout.population, rollout.fitness, rollout.descriptor)
     emitter = jax.tree.map(lambda x: x[0], state.search.emitters)
@@ -127,8 +126,7 @@ def main() -> None:
     print("| learner | coverage, mean (least to most) | seeds that entered all areas | best in each, mean | s/seed |")
     print("|" + "---|" * 5)
     for name in args.only:
-        # A row of another budget stays, but for the maze's first ones.
-        key = name if args.task == "maze" else f"{args.task}/{name}/{args.evaluations}"
+        key = f"{args.task}/{name}/{args.evaluations}"
         row = results.get(key)
         if row is None or row["budget"] != budget:
             where = {k: x for k, x in environment_of_run().items() if k in ("started", "device", "versions")}

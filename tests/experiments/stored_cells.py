@@ -144,6 +144,14 @@ stored = [[row[x] for x in names] for row in r["rows"][:3]]
 """,
         tolerance=1e-4,
     ),
+    "effective_horizon, shallow": Cell(
+        """
+import shallow
+rows = shallow.json.loads(Path("results.json").read_text())["rows"]
+again, stored = shallow.measure(1, 4, rows, 3)["solved"], r["settings"]["1 4"]["solved"]
+""",
+        file="shallow.json",
+    ),
     "exploring_preferences": Cell(
         """
 run.SEEDS, run.ROUNDS = 10, 2_000
@@ -387,15 +395,15 @@ stored = r["results"]["0.9, 0.8"]["UCB1"]["final"]
     "quality_diversity": Cell(
         """
 again = run.measure("maze", "map_elites", 50_000, 3, 250)["coverage"]
-stored = r["map_elites"]["coverage"]
+stored = r["maze/map_elites/50000"]["coverage"]
 """
     ),
     "quality_diversity, gradients": Cell(
         """
 import gradients
-train = gradients.program("MAP-Elites", 80)
-again = [train(key)[2] for key in jax.random.split(jax.random.key(0), 10)]
-stored = r["learners"]["MAP-Elites"]["qd_score"]
+train = gradients.program("PGA-MAP-Elites", 80)
+again = [train(key)[2] for key in jax.random.split(jax.random.key(0), 10)[:3]]
+stored = r["learners"]["PGA-MAP-Elites"]["qd_score"]
 """,
         file="gradients.json",
     ),

@@ -162,13 +162,23 @@ def test_an_end_pays_for_ever(absorbing):
 
 def test_absorbing_ends_want_a_discount():
     env, params = jaxrl.make("Pendulum-v1")
-    for absorbing in (True, False):
-        algo = heron.make(env, heron.Config(**SMALL, factors=WORDS, absorbing=absorbing))
-        if absorbing:
-            with pytest.raises(ValueError, match=r"^gamma=1.0: with absorbing ends, .* it must be below 1"):
-                algo.init(KEY, heron.Hyper(gamma=1.0), params)
-        else:
-            algo.init(KEY, heron.Hyper(gamma=1.0), params)
+    heron.make(env, heron.Config(**SMALL, factors=WORDS, absorbing=False)).init(KEY, heron.Hyper(gamma=1.0), params)
+    with pytest.raises(ValueError, match=r"^gamma=1.0: with absorbing ends, .* it must be below 1"):
+        heron.make(env, heron.Config(**SMALL, factors=WORDS)).init(KEY, heron.Hyper(gamma=1.0), params)
+
+
+@pytest.mark.slow
+def test_an_end_is_sought_or_fled_as_the_designer_says():
+    """Lengths of the last episodes on CartPoleContinuous: a fall is the aim, or the failure."""
+    env, params = jaxrl.make("CartPoleContinuous-v0")
+    sizes = dict(num_envs=8, num_steps=4, num_updates=8, batch_size=64, num_compared=64, hidden=(32,))
+    hyper = heron.Hyper(learning_starts=500, learning_rate=1e-3, reward_learning_rate=1e-3, gamma=0.95)
+    length = {}
+    for factor in ("terminated", "-terminated"):
+        algo = heron.make(env, heron.Config(**sizes, factors=(factor,)))
+        _, metrics = jax.jit(lambda key, algo=algo: jaxrl.train(algo, key, 12_000, hyper, params))(KEY)
+        length[factor] = np.nanmean(metrics["episode_length"][-100:])
+    assert length["-terminated"] > 3 * length["terminated"], length
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def emit(
         parent = elites.parents(parent_key, archive, population_size)
         child = elites.gaussian(noise_key, parent, hyper.sigma)
     else:
-        parent, other = jnp.split(elites.parents(parent_key, archive, 2 * population_size), 2)
+        parent, other = elites.pairs(parent_key, archive, population_size)
         child = elites.iso_line(noise_key, parent, other, hyper.iso_sigma, hyper.line_sigma)
     return jnp.clip(child, -hyper.weight_clip, hyper.weight_clip)
 

@@ -159,7 +159,7 @@ class _PGA(behaviour.Shell):
 
         parent_key, start_key, noise_key = jax.random.split(emit_key, 3)
         chance = config.population_size - config.num_gradient - 1
-        parent, other = jnp.split(elites.parents(parent_key, archive, 2 * chance), 2)
+        parent, other = elites.pairs(parent_key, archive, chance)
         varied = elites.iso_line(noise_key, parent, other, hyper.iso_sigma, hyper.line_sigma)
         start = elites.parents(start_key, archive, config.num_gradient)
         climbed = self.climbed(climb_key, memory, critic, actor.unravel, start, hyper)

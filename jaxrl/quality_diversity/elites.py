@@ -266,9 +266,26 @@ def _followed(
 
 def parents(key: Key[Array, ""], archive: Cells, count: int) -> Float[Array, "N D"]:
     """Genomes of filled cells, all equally likely, drawn with repetition; zeros while there are none."""
-    filled = archive.filled
-    ranks = jax.random.randint(key, (count,), 0, jnp.maximum(jnp.sum(filled), 1))
-    return archive.genome.at[nth(filled, ranks)].get(mode="fill", fill_value=0)
+    return _genomes(archive, _drawn(key, archive, count))
+
+
+def pairs(key: Key[Array, ""], archive: Cells, count: int) -> tuple[Float[Array, "N D"], Float[Array, "N D"]]:
+    """Two parents for each of `count` children, as `parents` draws them.
+
+    Cells are drawn at once, which compiles sooner, and genomes read apart: to split them takes a CPU three times as
+    long as all else in a generation of 1,024 cheap evaluations.
+    """
+    one, other = jnp.split(_drawn(key, archive, 2 * count), 2)
+    return _genomes(archive, one), _genomes(archive, other)
+
+
+def _drawn(key: Key[Array, ""], archive: Cells, count: int) -> Int[Array, " N"]:
+    ranks = jax.random.randint(key, (count,), 0, jnp.maximum(jnp.sum(archive.filled), 1))
+    return nth(archive.filled, ranks)
+
+
+def _genomes(archive: Cells, cell: Int[Array, " N"]) -> Float[Array, "N D"]:
+    return archive.genome.at[cell].get(mode="fill", fill_value=0)
 
 
 def report(archive: Cells, offset: Any = 0.0) -> dict[str, Array]:

@@ -15,8 +15,8 @@ for training alone, and small steps (`clip_eps`) are needed, since a ratio is of
 
 Deviations from the authors' code: times are k / K, as in Euler's rule, where its `get_logprobs` has K times from 0 to 1
 with both ends; log-probabilities and means of steps are not clipped, and sigma does not decay; single actions, not
-chunks of four; adaptive stopping by KL is left out. `start` copies the velocity alone: the critic begins anew and may
-learn first (`warmup_steps`).
+chunks of four; adaptive stopping by KL is left out. `start` copies the velocity alone (`jaxrl train reinflow ENV
+--from CLONE`): the critic begins anew and may learn first (`warmup_steps`).
 """
 
 from __future__ import annotations
@@ -288,6 +288,10 @@ def split(weights: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     return {name: weights[name] for name in ("velocity", "noise")}, weights["critic"]
 
 
+BEGINS_FROM = {"flow_bc": ("hidden", "activation")}
+"""Algorithms from whose runs a run begins, by `start` (`jaxrl train reinflow ENV --from RUN`), and what both share."""
+
+
 def start(algo: Algorithm, cloned: Any, key: Key[Array, ""], hyper: Any = None, env_params: Any = None) -> Any:
     """A state of `algo`, a ReinFlow, whose velocity is that of `cloned`, a state of `flow_bc`.
 
@@ -299,7 +303,10 @@ def start(algo: Algorithm, cloned: Any, key: Key[Array, ""], hyper: Any = None, 
     given, wanted = cloned.weights["actor"], state.weights["velocity"]
     shapes = [[jnp.shape(x) for x in jax.tree.leaves(tree)] for tree in (given, wanted)]
     if shapes[0] != shapes[1]:
-        raise ValueError(f"the cloned velocity has weights {shapes[0]}, this reinflow's has {shapes[1]}; set `hidden`.")
+        raise ValueError(
+            f"the cloned velocity has weights {shapes[0]}, this reinflow's has {shapes[1]}: set `hidden`, or it is of "
+            "another environment."
+        )
     return state.replace(weights={**state.weights, "velocity": given})
 
 

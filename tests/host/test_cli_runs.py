@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import jaxrl
+from jaxrl.algos import reinflow
 from jaxrl.host import cli
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.run_folder import RunFolder, read_rows
@@ -160,6 +161,7 @@ def test_what_cannot_begin_from_a_run(run, tmp_path):
     folder, out = run[0], tmp_path / "x"
     words = f"--total-steps 16 --no-progress --out {out}"
     assert "it is a run of ppo" in bad(f"train a2c CartPole-v1 --from {folder} {words}")
+    assert "or of flow_bc, from which reinflow begins" in bad(f"train reinflow Pendulum-v1 --from {folder} {words}")
     assert "its leaf weights" in bad(f"train ppo CartPole-v1 --from {folder} --config.hidden 4 --seeds 2 {words}")
     assert "its leaf weights" in bad(f"train ppo Acrobot-v1 --from {folder} --seeds 2 {words}")
     assert "no checkpoint at update 5" in bad(f"train ppo CartPole-v1 --from {folder} --at 5 --seeds 2 {words}")
@@ -167,6 +169,44 @@ def test_what_cannot_begin_from_a_run(run, tmp_path):
     assert "of which run? --from RUN" in bad(f"train ppo CartPole-v1 --weights-only {words}", 2)
     assert "holds no run" in bad(f"train ppo CartPole-v1 --from {tmp_path} {words}")
     assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_an_algorithm_that_begins_from_runs_of_another(tmp_path):
+    """ReinFlow from a flow's clones: their velocities, widths and task, the rest its own; a seed from a seed."""
+    file, clone, out = tmp_path / "steps.npz", tmp_path / "clone", tmp_path / "tuned"
+    good(f"dataset make Pendulum-v1 --recipe random --steps 400 --out {file}")
+    small = "--config.hidden 8 --eval-every 0 --no-progress --seeds 2"
+    good(f"train flow_bc Pendulum-v1 --dataset {file} --total-steps 4 --params.gravity 9 {small} --out {clone}")
+    few = "--config.num-envs 2 --config.num-steps 8 --config.noise-hidden 4 --hyper.learning-rate 0 --total-steps 16"
+    few += " --eval-every 0 --no-progress"
+    good(f"train reinflow Pendulum-v1 --from {clone} --seeds 2 {few} --out {out}")
+    config = json.loads((out / "config.json").read_text())
+    assert config["start"]["folder"] == str(clone) and config["start"]["algorithm"] == "flow_bc"
+    assert config["recipe"]["params"]["gravity"] == 9 and config["config"]["hidden"] == [8]
+    assert config["config"]["num_flow_steps"] == reinflow.Config().num_flow_steps
+    cloned, found = (jaxrl.load(folder, seed=None).state.weights for folder in (clone, out))
+    assert same(*map(jax.tree.leaves, (cloned["actor"], found["velocity"])))
+    assert not np.array_equal(*jax.tree.leaves(found["noise"])[1])  # of each seed a noise network of its own
+    one = tmp_path / "one"
+    status, _, err = run_command(f"train reinflow Pendulum-v1 --from {clone} --seed 7 {few} --out {one}")
+    assert status == 0 and "all seeds begin from seed 0" in err
+    again, first = jaxrl.load(one).state.weights, jaxrl.load(out).state.weights
+    assert same(*(jax.tree.leaves(x["velocity"]) for x in (again, first)))
+    assert not same(*(jax.tree.leaves(x["noise"]) for x in (again, first)))
+    words = f"train reinflow Pendulum-v1 --from {clone} --seeds 2 {few} --out {tmp_path / 'x'}"
+    assert "leave it out" in bad(f"{words} --config.hidden 9")
+    assert "leave it out" in bad(f"{words} --config.activation tanh")
+    wrong = bad(f"train reinflow MountainCarContinuous-v0 --from {clone} --seeds 2 {few} --out {tmp_path / 'x'}")
+    assert "another environment" in wrong and not (tmp_path / "x").exists()
+    with pytest.raises(ValueError, match="take one of them"):
+        jaxrl.fit(jaxrl.load(one).algo, jax.random.key(0), 16, start=jaxrl.load(clone, seed=None), progress=False)
+    still = reinflow.Hyper(learning_rate=0.0)
+    fitted = jaxrl.fit(
+        jaxrl.load(one).algo, jax.random.key(0), 16, hyper=still, start=jaxrl.load(clone), progress=False
+    )
+    assert same(*(jax.tree.leaves(x["velocity"]) for x in (fitted.state.weights, first)))
 
 
 def test_keeping_the_best_needs_evaluations(tmp_path):

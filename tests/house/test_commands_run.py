@@ -1,7 +1,7 @@
 """What pages show to be typed is typed: every `jaxrl` command of README and docs, as it stands but for its budget.
 
-The runs that later commands speak of are one PPO of two updates, under each of their names, and an archive. Left out
-is what one CPU cannot do: compilers of other machines, several devices and processes have tests of their own.
+The runs that later commands speak of are one PPO of two updates, under each of their names, an archive and a clone.
+Left out is what one CPU cannot do: compilers of other machines, several devices and processes have tests of their own.
 """
 
 import os
@@ -147,6 +147,8 @@ def place(tmp_path_factory):
     assert command.main([*words.split(), "--eval-episodes", "1", "--no-progress", "--out", "maze"]) == 0
     for made in DATASETS:
         assert command.main(f"dataset make {made} --steps 400".split()) == 0
+    words = "train flow_bc Pendulum-v1 --dataset pendulum.npz --config.hidden 8 --out flow"
+    assert command.main(short(words.split())) == 0
     assert command.main(short("dataset model pendulum.npz --out model.npz".split())) == 0
     words = "dataset preferences pendulum.npz --pairs 20 --length 8 --out preferences.npz"
     assert command.main(words.split()) == 0
@@ -166,7 +168,8 @@ def here(place, monkeypatch):
     shutil.rmtree(place / "runs", ignore_errors=True)
     for name in RUNS:
         shutil.copytree(place / "first", place / "runs" / name)
-    shutil.copytree(place / "maze", place / "runs" / "maze")
+    for name in ("maze", "flow"):
+        shutil.copytree(place / name, place / "runs" / name)
     monkeypatch.setattr(command, "cache_compilations", lambda: None)
     monkeypatch.chdir(place)
     return place

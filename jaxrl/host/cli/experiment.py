@@ -338,22 +338,29 @@ def with_own_curriculum(
 def settings_from(folder: Path, algo_name: str, env_id: str) -> tuple[Any, Any, Any]:
     """`(env, params, settings)` that a run which begins from the one of `folder` has unless its words say otherwise.
 
-    Raises ValueError for a run of another algorithm; RunFolderError for none.
+    Of a run of another algorithm, from which this one begins (`start.begins_from`), the settings that both share.
+    Raises ValueError for a run of any other algorithm; RunFolderError for none.
     """
     from jaxrl import registry
     from jaxrl.host.run.recipe import placed, read_recipe
     from jaxrl.host.run.recipe_inputs import hashable, settings_of
+    from jaxrl.host.run.start import begins_from
 
-    recipe = read_recipe(folder)
-    if recipe["algo"] != algo_name:
-        raise ValueError(f"--from {folder}: it is a run of {recipe['algo']}, and a state goes on with its algorithm.")
+    recipe, known = read_recipe(folder), begins_from(algo_name)
+    config, hyper = recipe["config"], {name: x for name, x in recipe["hyper"].items() if "." not in name}
+    if recipe["algo"] in known:
+        config, hyper = {name: config[name] for name in known[recipe["algo"]]}, {}
+    elif recipe["algo"] != algo_name:
+        hint = "".join(f", or of {name}, from which {algo_name} begins" for name in known)
+        raise ValueError(
+            f"--from {folder}: it is a run of {recipe['algo']}, and a state goes on with its algorithm{hint}."
+        )
     alike, static = recipe["env_id"] == env_id, settings_of(recipe)
     if not alike:  # another id of the same class has what the run changed, such as an encoding
         before, (env, _) = registry.make(recipe["env_id"])[0], registry.make(env_id)
         static = {n: x for n, x in static.items() if type(env) is type(before) and getattr(before, n) != x}
     env, params = registry.make(env_id, **static)
-    hyper = {name: x for name, x in recipe["hyper"].items() if "." not in name}
-    settings = registry.Tuned(0, hashable(recipe["config"]), hyper, wrap=tuple(recipe.get("wrap", ())))
+    settings = registry.Tuned(0, hashable(config), hyper, wrap=tuple(recipe.get("wrap", ())))
     return env, placed(params, recipe["params"]) if alike else params, settings
 
 

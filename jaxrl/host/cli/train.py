@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import signal
 import sys
 import time
@@ -103,7 +104,7 @@ class TrainFlags(DataFlags, Devices, WrapFlags):
     """How the policy acts. Default: as the algorithm is deployed, which the result says."""
     from_: Annotated[Path | None, called("from")] = None
     """Begin from the state of this run: what it has learned goes on, with these settings and environments, from step 0.
-    Settings that no word says are those of that run, not the tuned ones."""
+    Settings that no word says are those of that run, not the tuned ones. reinflow also begins from a run of flow_bc."""
     at: str | None = None
     """Of --from, which checkpoint: its update, or best. Default: the newest."""
     weights_only: bool = False
@@ -156,7 +157,7 @@ def train(args: list[str]) -> int:
     recipe["run"] = {**of_run, "out": str(out), "total_steps": recipe.pop("total_steps")}
     if run.expert is not None:
         recipe["expert"] = expert_of(run.expert, recipe)
-    return run_fit(recipe, out, run, resume=False, **_begin(run))
+    return run_fit(recipe, out, run, resume=False, **_begin(run, recipe))
 
 
 TAUGHT, RULES = "jaxrl.algos.meta.taught", "jaxrl.algos.rule_learners.gradients"
@@ -209,14 +210,26 @@ def kind_of(stored: Any) -> str:
     return "ppo" if stored.rule.passes > 1 else "a2c"
 
 
-def _begin(run: TrainFlags) -> dict[str, Begin]:
-    """What `--from` and its flags say, as the argument `begin`. Raises UsageError for flags of it without it."""
+def _begin(run: TrainFlags, recipe: dict[str, Any]) -> dict[str, Begin]:
+    """What `--from` and its flags say, as the argument `begin`. Raises UsageError for flags of it without it, and
+    ValueError for another value of a setting that an algorithm and the one from which it begins share.
+    """
+    from jaxrl.host.run.recipe import read_recipe
+    from jaxrl.host.run.start import begins_from
+
     if run.from_ is None:
         for flag, said in (("--at", run.at), ("--weights-only", run.weights_only)):
             if said:
                 raise UsageError(f"{flag}: of which run? --from RUN says it.")
         return {}
     refuse_zoo([run.from_], "a policy of the zoo has no state to go on from; a run folder has.")
+    of = read_recipe(run.from_)
+    for name in begins_from(recipe["algo"]).get(of["algo"], ()):
+        one, other = (json.dumps(config[name]) for config in (of["config"], recipe["config"]))
+        if one != other:
+            raise ValueError(
+                f"--config.{name} {other}: {run.from_} has {one}, with which it was learned; leave it out."
+            )
     return {"begin": Begin(run.from_, at_of(run.at), run.weights_only)}
 
 

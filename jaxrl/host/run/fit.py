@@ -97,7 +97,7 @@ def fit(
     run, evaluation = collected(fit, run, evaluation, keywords)
     updates = _updates(algo, total_steps)
     check(num_seeds, run, evaluation)
-    begin = None if start is None else Start(start, algo, num_seeds, weights_only)
+    begin = None if start is None else Start(start, algo, num_seeds, weights_only, key)
     hyper = begin.hyper if begin is not None and hyper is None else hyper
     program = Program(algo, key, num_seeds, hyper, env_params, mesh)
     session = _Session(program, key, total_steps, updates, run, evaluation, progress, begin)

@@ -2,10 +2,14 @@
 
 What was learned goes on: weights, statistics, optimisers, replays, the state of a curriculum. Settings, keys and the
 count of steps, by which schedules and warm-ups go, are those of the new run, and its environments begin new episodes.
+
+An algorithm may begin from runs of another one, too: `BEGINS_FROM` of its module names them and the settings that both
+share, and its function `start(algo, state, key)` makes a state of what they have learned (ReinFlow, of a flow's clone).
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,7 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Array, Key
 
+from jaxrl import registry
 from jaxrl.algorithm import SLOTS, Algorithm, names_of
 from jaxrl.host.run import sharding
 from jaxrl.host.run.compiled import Static, kept
@@ -46,19 +52,24 @@ class Start:
     Args:
         given: the state of another run, or what `load` returned of it.
         weights_only: of the state only the fields `WEIGHTS` go on.
+        key: of the run, for what an algorithm that begins from another one has and that one has not.
 
     Raises ValueError for a state of another algorithm or of another number of seeds, unless that is one.
     """
 
-    def __init__(self, given: Any, algo: Algorithm, num_seeds: int | None, weights_only: bool) -> None:
+    def __init__(
+        self, given: Any, algo: Algorithm, num_seeds: int | None, weights_only: bool, key: Key[Array, ""]
+    ) -> None:
         self.algo, self.weights_only = algo, weights_only
         self.told: dict[str, Any] = {"weights_only": weights_only}
         if hasattr(given, "policy") and hasattr(given, "updates"):  # `load.Run`
             one, other = (name.split("+")[0] for name in (given.algo.name, algo.name))
-            if one != other:
-                raise ValueError(f"start is a run of {one}, and this is {other}: a state goes on with its algorithm.")
             self.told |= {"folder": str(given.folder), "update": given.updates, "algorithm": given.algo.name}
             given = given.state
+            if one != other:
+                self.told["weights"] = _digest(given.weights)
+                given = _begun_from(one, given, algo, num_seeds, key)
+                self.weights_only = self.told["weights_only"] = True  # the rest is as it begins
         if not hasattr(given, "hyper") or not hasattr(given, "weights"):
             raise ValueError(
                 f"start is a {type(given).__name__}, not the state of an algorithm or what `load` returns."
@@ -73,14 +84,9 @@ class Start:
             )
         self.here, self.there = alike[0]
         self.axis_here, self.axis_there = target.key.ndim, given.key.ndim
-        if self.axis_there > self.axis_here and (num_seeds is None or given.key.shape[0] != num_seeds):
-            raise ValueError(
-                f"start has {given.key.shape[0]} seeds and num_seeds={num_seeds}: take one of them, as "
-                "`load(folder, seed=0)`, or as many."
-            )
-        self.told["weights"] = hashlib.sha256(
-            b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(self.there.state.weights))
-        ).hexdigest()[:16]
+        if self.axis_there > self.axis_here:
+            _check_seeds(given.key.shape[0], num_seeds)
+        self.told.setdefault("weights", _digest(self.there.state.weights))
 
     @property
     def hyper(self) -> Any:
@@ -145,6 +151,38 @@ class Start:
         at = None if program.at is None else Static.of(program.at[0])
         begun = _begun(self.algo, self.here.path, num_seeds is not None, mesh, at)
         return begun(state, sharding.everywhere(taken, mesh)), watch
+
+
+def _digest(weights: Any) -> str:
+    return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(weights))).hexdigest()[:16]
+
+
+def begins_from(algo_name: str) -> dict[str, tuple[str, ...]]:
+    """Of the algorithms from whose runs this one begins, the settings that both share. Empty for one of your own."""
+    return getattr(registry.get_algo(algo_name), "BEGINS_FROM", {}) if algo_name in registry.list_algos() else {}
+
+
+def _begun_from(name: str, given: Any, algo: Algorithm, num_seeds: int | None, key: Key[Array, ""]) -> Any:
+    """The state of `algo` that begins from `given`, a state of the algorithm `name`; of several seeds each has its own.
+
+    Raises ValueError where it does not begin from such runs.
+    """
+    if name not in begins_from(algo.name):
+        raise ValueError(f"start is a run of {name}, and this is {algo.name}: a state goes on with its algorithm.")
+    begun, several = functools.partial(registry.get_algo(algo.name).start, algo), given.key.ndim > 0
+    if several:
+        _check_seeds(given.key.shape[0], num_seeds)
+    if num_seeds is None:
+        return begun(given, key)
+    return jax.vmap(begun, (0 if several else None, 0))(given, jax.random.split(key, num_seeds))
+
+
+def _check_seeds(seeds: int, num_seeds: int | None) -> None:
+    if seeds != num_seeds:
+        raise ValueError(
+            f"start has {seeds} seeds and num_seeds={num_seeds}: take one of them, as `load(folder, seed=0)`, or as "
+            "many."
+        )
 
 
 @kept

@@ -153,7 +153,7 @@ def test_it_starts_from_a_cloned_velocity_and_is_deployed_without_noise():
         actions = [x.act(x.policy(s), KEY, obs, greedy=greedy)[0] for x, s in ((algo, state), (cloned_algo, cloned))]
         np.testing.assert_array_equal(*actions)
     wider = flow_bc.make(ENV, flow_bc.Config(num_envs=4, buffer_size=8, hidden=(9,))).init(KEY)
-    with pytest.raises(ValueError, match=r"cloned velocity has weights .*9.*, this reinflow's has .*; set `hidden`"):
+    with pytest.raises(ValueError, match=r"cloned velocity has weights .*9.*, this reinflow's has .*: set `hidden`"):
         reinflow.start(algo, wider, KEY)
 
 

@@ -9,8 +9,8 @@ from jaxrl import actors
 from jaxrl.algos import dagger, hg_dagger, rlif
 from jaxrl.evaluation import episodes, evaluate
 
-EPISODES, POINTS = 20, 6
-SIZES = dict(num_envs=4, num_updates=4, batch_size=128, hidden=(64, 64), buffer_size=10_000)
+EPISODES, POINTS = 20, 20
+SIZES = dict(num_envs=4, num_updates=4, batch_size=128, hidden=(64, 64), buffer_size=20_000)
 STARTS = 500  # steps of demonstrations
 FACTOR = 0.97  # of the released code
 
@@ -29,10 +29,12 @@ def swings(obs):
 
 
 LEAN, DAMPING = 0.026, 0.5
-STEPS = 6_000
+STEPS = 20_000
 TASKS = {"CartPole-v1": (drifts, 0.0, {"target_entropy": 0.2}), "Pendulum-v1": (swings, 15.0, {})}
 """For each its expert, how much less than the expert's action another may be worth, and settings of RLIF."""
-METHODS = ("RLIF", "HG-DAgger", "last transition lost", "expert's last step alone", "factor", "DAgger")
+ENDS = "last transition lost", "expert's last step alone"
+"""Faults about what is stored."""
+METHODS = ("RLIF", "HG-DAgger", "DAgger", "factor", *ENDS)
 
 
 def by_factor(key, of_expert, of_learner, hyper):
@@ -66,8 +68,8 @@ def learner(task, method):
     if method == "HG-DAgger":
         return hg_dagger.make(env, hg_dagger.Config(**SIZES), expert=expert), hg_dagger.Hyper(**judging)
     trigger = {"trigger": by_factor} if method == "factor" else {}
-    algo = rlif.make(env, rlif.Config(**SIZES, num_critics=2), expert=expert, **trigger)
-    algo = with_fault(algo, method) if method in METHODS[2:4] else algo
+    algo = rlif.make(env, rlif.Config(**SIZES), expert=expert, **trigger)
+    algo = with_fault(algo, method) if method in ENDS else algo
     return algo, rlif.Hyper(**judging, alpha=0.1, alpha_learning_rate=1e-3, **soft)
 
 

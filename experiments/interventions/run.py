@@ -19,9 +19,8 @@ from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent
-ENDS = ("last transition lost", "expert's last step alone")
 ROWS = [f"{task}/{method}" for method in drivers.METHODS for task in drivers.TASKS]
-ROWS = [name for name in ROWS if not (name.startswith("Pendulum") and name.endswith(ENDS))]  # which never ends
+ROWS = [name for name in ROWS if not (name.startswith("Pendulum") and name.endswith(drivers.ENDS))]  # which never ends
 
 
 def table(results):
@@ -34,13 +33,15 @@ def table(results):
         for name, row in rows.items():
             if row is not None:
                 returns, takeovers = np.asarray(row["returns"]), np.asarray(row["takeovers"])
-                ends, often = returns[:, -1], takeovers[:, -1].mean()
-                low, high = bootstrap_interval(ends, np.mean)
+                ends, late, often = returns[:, -1], returns[:, -5:].mean(1), takeovers[:, -1].mean()
                 less, theirs = np.minimum(most, takeovers[:, -1]), np.asarray(rows["HG-DAgger"]["returns"])
                 equal = drivers.at_equal(returns, takeovers, less).mean()
                 theirs = drivers.at_equal(theirs, np.asarray(rows["HG-DAgger"]["takeovers"]), less).mean()
-                cells = f"{ends.mean():.4g} ({low:.4g} to {high:.4g})", f"{(ends > of_expert).sum()} of {len(ends)}"
-                print(f"| {name} | {' | '.join(cells)} | {often:.0f} | {equal:.4g} | {theirs:.4g} |")
+                cells = [f"{x.mean():.4g} ({low:.4g} to {high:.4g})" for x in (ends, late)
+                         for low, high in [bootstrap_interval(x, np.mean)]]  # fmt: skip
+                cells += [f"{(ends > of_expert).sum()} of {len(ends)}", f"{often:.0f}"]
+                cells += [f"{equal:.4g}", f"{theirs:.4g}"] if often else ["-", "-"]  # nobody takes over from DAgger
+                print(f"| {name} | {' | '.join(cells)} |")
 
 
 def main():

@@ -26,9 +26,9 @@ class PaidByTask(Wrapper):
         return out._replace(reward=out.info["task_reward"])
 
 
-def of_oppo(found, env, params):
+def of_oppo(found, env, params, triplet_coef):
     algo = oppo.make(env, OPPO, replay=preferences.stored(found, env.action_space(params)))
-    return algo, oppo.Hyper(learning_rate=1e-3), params, env
+    return algo, oppo.Hyper(learning_rate=1e-3, triplet_coef=triplet_coef), params, env
 
 
 def of_dt(steps, env, params):
@@ -47,8 +47,8 @@ def of_learned(key, found, env, params):
 def of_seed(key, name, found, env, params):
     """The mean return of 50 episodes of one seed's policy."""
     fit_key, train_key, eval_key = jax.random.split(key, 3)
-    if name == "oppo":
-        algo, hyper, on, judged = of_oppo(found, env, params)
+    if name.startswith("oppo"):
+        algo, hyper, on, judged = of_oppo(found, env, params, 1.0 if name.endswith("weighed 1") else 3.0)
     elif found is None:
         algo, hyper, on, judged = of_dt(study.oracle.data(TASK, study.STEPS, study.SHARES[TASK], 0)[0], env, params)
     else:

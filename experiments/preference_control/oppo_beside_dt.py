@@ -19,7 +19,8 @@ from context_learners import TASK, of_seed
 from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
-ROWS = [f"return/{pairs}/{name}" for pairs in (500, 1000) for name in ("oppo", "dt on learned rewards")]
+LEARNERS = "oppo", "oppo, triplets weighed 1", "dt on learned rewards"
+ROWS = [f"return/{pairs}/{name}" for pairs in (500, 1000) for name in LEARNERS]
 ROWS += ["none/0/dt on true rewards"]
 
 

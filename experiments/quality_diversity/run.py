@@ -1,6 +1,7 @@
 """How much of the hard maze does each find? Coverage and the best reward of each area, by learner.
 
     python experiments/quality_diversity/run.py [--evaluations 50000] [--seeds 10] [--steps 250] [--only NAME ...]
+    python experiments/quality_diversity/run.py --task slow_maze ...     # by SERENE's 2,000 slow steps
     python experiments/quality_diversity/run.py --task far_sight ...     # of the maze, by lasers that reach through it
     python experiments/quality_diversity/run.py --task curling [--steps 500] ...     # of the table: Curling-v0
     python experiments/quality_diversity/run.py --task arm ...           # of RedundantArm-v0, which has three areas

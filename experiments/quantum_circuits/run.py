@@ -20,7 +20,7 @@ from jaxrl.algos import dqn
 from jaxrl.host.run.run_folder import environment_of_run
 
 HERE, SEEDS, LOOKS = Path(__file__).parent, 10, 20
-TASKS = {"H2-2": (12, 10, 10_000), "H2-4": (12, 5, 12_000)}  # places of a circuit, gradient steps in a step, steps
+TASKS = {"H2-2": (12, 10, 10_000), "H2-4": (12, 5, 60_000)}  # places of a circuit, gradient steps in a step, steps
 ARMS = ("random", "fixed", "moving")
 
 

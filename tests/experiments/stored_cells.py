@@ -593,8 +593,9 @@ stored = [r["who"]["Pendulum"]["oracle"]]
 import oppo_beside_dt as pair
 found = pair.study.compared(pair.TASK, "return", 500)
 env, params = pair.study.judged_on(pair.TASK)
-again = [pair.of_seed(key, "oppo", found, env, params) for key in jax.random.split(jax.random.key(1), 3)]
-stored = r["rows"]["return/500/oppo"]["returns"]
+name = "oppo, triplets weighed 1"
+again = [pair.of_seed(key, name, found, env, params) for key in jax.random.split(jax.random.key(1), 3)]
+stored = r["rows"][f"return/500/{name}"]["returns"]
 """,
         file="oppo.json",
     ),

@@ -76,7 +76,11 @@ def main():
             judge = jax.jit(lambda policy, key, n=items, c=capacity: gaps(learner, policy, n, c, args.tested, key))
             found = [np.asarray(x).round(4).tolist() for x in judge(policy, test_key)]
             row[test] = dict(zip(("learned", "greedy"), found, strict=True))
-            print(seed, test, {who: round(float(np.mean(x)), 3) for who, x in row[test].items()}, flush=True)
+            more = np.subtract(*found)  # paired by instance
+            means = {who: round(float(np.mean(x)), 3) for who, x in row[test].items()}
+            print(
+                f"{seed} {test} {means}, {more.mean():.3f} (+-{1.96 * more.std() / len(more) ** 0.5:.3f})", flush=True
+            )
         results["seeds"][name] = row
         file.write_text(json.dumps({**results, **environment_of_run()}) + "\n")
 

@@ -42,6 +42,10 @@ def table(results):
                 cells += [f"{(ends > of_expert).sum()} of {len(ends)}", f"{often:.0f}"]
                 cells += [f"{equal:.4g}", f"{theirs:.4g}"] if often else ["-", "-"]  # nobody takes over from DAgger
                 print(f"| {name} | {' | '.join(cells)} |")
+        both = [rows[name] for name in drivers.METHODS[:2] if rows[name] is not None]
+        curves = [[np.asarray(row[part]) for part in ("returns", "takeovers")] for row in both]
+        for most in (10, 20, 50, 80, 100, 200, 300, 400, 500, 550):
+            print(most, "takeovers:", [round(drivers.at_equal(*x, [most] * len(x[0])).mean()) for x in curves])
 
 
 def main():

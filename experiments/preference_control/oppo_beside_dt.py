@@ -17,6 +17,7 @@ import numpy as np
 from context_learners import TASK, of_seed
 
 from jaxrl.host.run.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent
 LEARNERS = "oppo", "oppo, triplets weighed 1", "dt on learned rewards"
@@ -41,6 +42,13 @@ def table(rows):
             returns = rows[name]["returns"]
             told = f"{np.mean(returns):.0f} ({min(returns):.0f} to {max(returns):.0f})"
             print(f"| {name.replace('/', ' | ')} | {told} | {len(returns)} | {rows[name]['cpu_seconds']:.0f} |")
+    for pairs in (500, 1000):
+        both = [rows.get(f"return/{pairs}/{name}", {"returns": []})["returns"] for name in LEARNERS[::2]]
+        more = np.array([one - other for one, other in zip(*both, strict=False)])  # seed by seed
+        if len(more):
+            low, high = bootstrap_interval(more, np.mean)
+            seeds = f"on {(more > 0).sum()} seeds of {len(more)}"
+            print(f"{pairs} pairs: oppo is {more.mean():.0f} ({low:.0f} to {high:.0f}) above, {seeds}")
 
 
 def main():
